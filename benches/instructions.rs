@@ -136,7 +136,8 @@ fn main() {
                     drop(black_box(judged));
                 }
             };
-            // A page keeps a thousand runs at once and as many failed ones, and then some a second.
+            // A page keeps a thousand concurrent runs and a thousand failed ones, and then accepts
+            // a few new ones each second.
             if what != "remember" {
                 for _ in 0..16 {
                     judge(
@@ -168,7 +169,7 @@ fn main() {
         "{what} {profile_name}: {} spans",
         n_requests.min(requests.len()) * 512
     );
-    // Otherwise some runs would count the cost of dropping these values at the end.
+    // Exit at once: dropping these values would add instructions to some runs only.
     std::process::exit(0);
 }
 

@@ -255,7 +255,7 @@ fn keys_that_look_alike_are_told_apart() {
         keys.add(name, Keep::Value);
     }
     keys.max_value_size = KIB;
-    // Each key after each similar key, some of them twice in a row.
+    // Each key is followed by each similar key; some keys occur twice in a row.
     let sent: Vec<_> = names
         .iter()
         .flat_map(|name| [name, name])
@@ -292,7 +292,7 @@ fn keys_that_look_alike_are_told_apart() {
             .map(|name| (name.as_str(), Value::Str(name)))
             .collect::<Vec<_>>()
     );
-    // And with invalid UTF-8 at each byte in turn, after the good key has been seen.
+    // After the valid key has been seen, each of its bytes in turn is invalid UTF-8.
     for len in 1..40 {
         for at in 0..len {
             let good: Vec<u8> = (b'a'..=b'z').cycle().take(len).collect();
@@ -363,7 +363,7 @@ fn fields_count_wherever_they_stand() {
         ]
         .concat(),
     );
-    // Names after attributes, and twice; ids last, with a wrong one before.
+    // Names follow attributes and occur twice; ids come last, after a wrong one.
     let late = [
         field(1, b"short"),
         field(5, b"first"),
@@ -414,7 +414,7 @@ fn fields_count_wherever_they_stand() {
         }
         .encode_to_vec(),
     );
-    // The resource in two pieces, before and after its spans.
+    // The resource is in two pieces, before and after its spans.
     let body = [
         field(
             1,
@@ -472,7 +472,8 @@ fn varints_end_where_prosts_end() {
         for last in [0x00, 0x01, 0x02, 0x03, 0x7f, 0x80, 0x81, 0xff] {
             for filler in [0x80, 0xff] {
                 let varint = [vec![filler; n_bytes], vec![last]].concat();
-                // As a number (also as the last field), as a status code, as a key, as a length.
+                // The value is a number (also as the last field), a status code, a key, or a
+                // length.
                 let number = [&[0x50][..], &varint].concat();
                 let status = [
                     field(1, &[1; 16]),
@@ -520,8 +521,8 @@ fn values_given_twice_are_merged_or_replaced() {
         b"\x40\x01".to_vec(),
         Vec::new(),
     ];
-    // Every sequence of three bytes, in one occurrence of the value and spread over three, alone
-    // and as an item of an array.
+    // Every sequence of three bytes occurs in one field and spread over three, as a value and as an
+    // item of an array.
     for first in &pieces {
         for second in &pieces {
             for third in &pieces {
@@ -544,7 +545,7 @@ fn values_given_twice_are_merged_or_replaced() {
 #[test]
 fn the_recursion_limit_is_prosts() {
     let keys = keys();
-    // Around each limit: arrays and maps as values, groups as unknown fields.
+    // Arrays and maps as values, and groups as unknown fields, reach each limit and exceed it.
     for (opening, closing) in [(&[1_u64, 5][..], false), (&[2, 1, 6], false), (&[], true)] {
         let mut n_good = 0;
         for depth in 25..110 {

@@ -1,6 +1,6 @@
 //! Every field of every OTLP message, one by one: the descriptors are compared with the messages of
-//! `opentelemetry-proto`, and the tables of the scan with both. A field that `opentelemetry-proto`
-//! knows and the descriptors do not would not be found.
+//! `opentelemetry-proto`, and the tables of the scan with both. A field that only
+//! `opentelemetry-proto` has would not be found.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ fn descriptors_and_crate_know_the_same_fields() {
                     .encode_to_vec(),
             };
             assert!(full.len() > 500, "{signal:?}: {} bytes", full.len());
-            // The bytes differ: the two encoders write a oneof at different places.
+            // The bytes differ, since the two encoders write a oneof at different places.
             assert_eq!(
                 of_crate.len(),
                 full.len(),

@@ -33,7 +33,7 @@ fn any_segment_is_read_or_refused() {
             let text = String::from_utf8_lossy(&body);
             assert!(BODIES.contains(&&*text), "{text}");
         }
-        // One in eight: files cost a hundred times as much.
+        // Only one in eight uses files, which take a hundred times as long.
         if dice.up_to(8) == 0 {
             let folder = tempfile::tempdir().unwrap();
             let requests = folder.path().join("requests");

@@ -134,7 +134,7 @@ pub(crate) fn compare(scanned: &ScannedSpans, expected: &Expected, keys: &KeySet
     }
 }
 
-/// A span's requests come last.
+/// Compares attributes in the order of a span, where requests come last.
 fn compare_span_attributes<'a>(
     actual: impl Iterator<Item = Attribute<'a>>,
     expected: &[KeyValue],
@@ -154,7 +154,7 @@ fn compare_span_attributes<'a>(
     );
 }
 
-/// Requests are kept only from spans.
+/// Compares attributes; requests are kept only from spans.
 fn compare_attributes<'a>(
     actual: impl Iterator<Item = Attribute<'a>>,
     expected: &[KeyValue],

@@ -1,6 +1,6 @@
 //! The scan against prost: it accepts the bytes that prost accepts, and yields what an oracle finds
 //! in prost's messages. The inputs are random bytes, mutated captures, and messages generated from
-//! OTLP's descriptors with everything that is legal but rare, and much that is not. These tests
+//! OTLP's descriptors, with everything legal that is rare, and much that is illegal. These tests
 //! prove nothing about bodies larger than a few dozen KiB.
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
@@ -98,8 +98,8 @@ fn captures_are_read_as_prost_reads_them() {
     let keys = key_set();
     for capture in captures::protobuf() {
         check(capture.signal, &capture.body, &keys);
-        // Every prefix that ends within a field occurs in some capture: all but the empty prefix
-        // and those between top-level fields are malformed.
+        // Some capture has each prefix that ends within a field. All prefixes are malformed except
+        // the empty one, and prefixes that end between top-level fields.
         for end in (0..capture.body.len()).step_by(7) {
             check(capture.signal, &capture.body[..end], &keys);
         }

@@ -483,7 +483,7 @@ mod tests {
         assert_eq!(evicted, [false, false, true, true, false]);
         assert_eq!(budget.n_bytes(), 90);
         assert!(!flood[3].moved(true) && flood[2].grow_to(30, true).is_none());
-        // With as many bytes, the agent is no lighter than the flood.
+        // With as many bytes, the agent's share is as heavy as the flood's.
         assert_eq!(agent.grow_to(60, true), None);
         drop((flood, agent));
         assert_eq!(budget.n_bytes(), 0);

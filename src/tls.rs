@@ -65,7 +65,7 @@ pub enum TlsError {
         /// The reason.
         error: String,
     },
-    /// One of `cert_file` and `key_file` is set without the other.
+    /// Only one of `cert_file` and `key_file` is set.
     #[error("`cert_file` and `key_file` belong together, only one is set; set both or neither")]
     Half,
     /// The system has no authorities.

@@ -24,7 +24,7 @@ use crate::{Plan, loader};
 
 const SPANS_PER_REQUEST: u64 = 512;
 
-/// The longest wait, in nanoseconds.
+/// Maximum wait, in nanoseconds.
 const PATIENCE: u64 = 180_000_000_000;
 
 /// Share of the judgements that the rate counts: the end of a log is judged only once its leader
@@ -50,7 +50,7 @@ pub(crate) fn kafka(plan: &Plan) -> io::Result<()> {
     let n_spans = (n * N_CONNECTIONS * SPANS_PER_REQUEST) as f64;
     let mut load = loader(Profile::Lean, N_OPEN, SPANS_PER_REQUEST as usize, 9)?.0;
 
-    // Fills the topic that the judges read each time.
+    // Fill the topic that the judges read in each round.
     let mut filling = writer(&plan.program, &broker, "figures-read")?;
     let n_judgements = write(&mut filling, &mut load, 1, n)?.n_roots * N_CRITERIA;
     drop(filling);

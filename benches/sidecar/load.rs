@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use crate::clock::{instant_at, monotonic_nanos};
 use crate::payload::{Filled, Recipe, Ring};
 
-/// Connections, unless a measurement needs another number.
+/// Number of connections, unless a measurement needs another.
 pub(crate) const N_CONNECTIONS: u64 = 4;
 
 /// The default level of common SDKs.

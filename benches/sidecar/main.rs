@@ -59,7 +59,7 @@ const DEFAULT_PARTS: [&str; 13] = [
     "journal",
 ];
 
-/// The rounds and minutes to run.
+/// Numbers of rounds and minutes to run.
 #[derive(Clone)]
 pub(crate) struct Plan {
     pub(crate) n_rounds: usize,

@@ -14,8 +14,8 @@ use crate::report::{goal, heading, line, ratio, spread};
 use crate::target::{Target, Variant};
 use crate::{Plan, loader};
 
-/// Pages that read what is streamed to them, pages that ask every three seconds, and pages that
-/// begin to stream and never read.
+/// Numbers of pages that read their stream, of pages that poll every three seconds, and of pages
+/// that begin to stream and never read.
 const N_STREAMING: usize = 28;
 const N_STUCK: usize = 4;
 const N_POLLING: usize = 8;

@@ -59,13 +59,13 @@ impl Process {
         &mut self.child
     }
 
-    /// Sends one line and reads one.
+    /// Sends one line and reads one line of reply.
     pub(crate) fn ask(&mut self, question: &str) -> io::Result<String> {
         self.tell(question)?;
         self.line()
     }
 
-    /// Sends one line and reads lines up to one that says `end`.
+    /// Sends one line and reads the reply, whose last line says `end`.
     pub(crate) fn ask_for_list(&mut self, question: &str) -> io::Result<Vec<String>> {
         self.tell(question)?;
         let mut lines = Vec::new();
@@ -101,7 +101,7 @@ impl Process {
     pub(crate) fn cpu(&self) -> io::Result<Duration> {
         let mut nanos = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            // A thread may end between the two.
+            // A thread may end after it was listed.
             let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else {
                 continue;
             };

@@ -17,7 +17,7 @@ const MIB: u64 = 1 << 20;
 const LIMITS: [u64; 4] = [32, 64, 128, 512];
 const CONNECTIONS: [u64; 4] = [1, 4, 16, 64];
 
-/// The requests of 512 spans that are sent in all.
+/// Number of requests, of 512 spans each.
 const N_LEAN: u64 = 3_200;
 const N_GENAI: u64 = 960;
 
@@ -93,7 +93,7 @@ fn peak(
     target.sink.ask("delay 0")?;
     let peak = target.process().memory().map(|(_, peak)| peak);
     let is_free = target.n_at_limit().is_none_or(|times| times == 0);
-    // A process that was killed has no memory.
+    // A process that was killed reports no memory.
     Ok(match peak {
         Ok(peak) if peak > 0 && is_free => peak as f64 / MIB as f64,
         _ => f64::INFINITY,

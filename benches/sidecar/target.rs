@@ -159,8 +159,8 @@ impl Target {
             format!("scores.span.enabled={}", variant.score_spans),
             "scores.event.enabled=false".to_owned(),
             "assemble.settle=100ms".to_owned(),
-            // Traces that are open at the end of a turn continue in the next, however long the
-            // others take.
+            // Traces that are open at the end of a turn continue in the next turn, however long the
+            // turns of other targets take.
             "assemble.inactive=1h".to_owned(),
             // Nothing is sent any more when the process is asked to end.
             "shutdown.quiet=0s".to_owned(),
@@ -300,7 +300,7 @@ impl Target {
         }
     }
 
-    /// Allocations that met the limit of its control group; `None` without such a group.
+    /// How often an allocation reached the limit of its control group; `None` without such a group.
     pub(crate) fn n_at_limit(&self) -> Option<u64> {
         match &self.measured {
             Measured::Sidecar { group, .. } => group.as_ref().map(Group::n_at_limit),

@@ -25,7 +25,7 @@ pub(crate) const ROOMY: &str = "memory.limit=3GiB";
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) target: Target,
-    /// The index of the load generator.
+    /// Index of the load generator.
     load: usize,
     pub(crate) dose: Dose,
     turns: Vec<Turn>,
@@ -153,7 +153,7 @@ fn print_costs(rows: &[Row]) {
 pub(crate) fn table(profile: Profile, plan: &Plan) -> io::Result<()> {
     let (many_open, scale) = match profile {
         Profile::Lean => (10_240, 1),
-        // A ninth of the spans in the same number of bytes.
+        // The same number of bytes, with a ninth of the spans.
         Profile::Genai => (4_096, 6),
     };
     let many_open = if plan.is_short { 512 } else { many_open };

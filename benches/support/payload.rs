@@ -137,8 +137,8 @@ impl Ring {
             min_requests,
             seed,
         } = recipe;
-        // Each trace has a lane, in which the next trace follows it. A row has one span of every
-        // lane in random order; the lanes are not in step.
+        // Each trace has a lane, and the next trace follows in the same lane. A row has one span of
+        // every lane in random order; lanes begin their traces at different rows.
         let mut traces_per_lane = 1;
         while !(n_open * SPANS_PER_TRACE * traces_per_lane).is_multiple_of(spans_per_request)
             || n_open * SPANS_PER_TRACE * traces_per_lane / spans_per_request < min_requests
@@ -308,7 +308,8 @@ impl Author {
         Trace {
             root: self.random.u64(1..).to_be_bytes(),
             conversation: self.random.u32(..),
-            // Long ago: a recording that is sent again, whatever the machine's clock shows.
+            // A fixed time in the past, so that the recording does not depend on the machine's
+            // clock.
             start_unix_nanos: 1_700_000_000_000_000_000 + self.random.u64(..1_000_000_000_000),
             tools,
         }

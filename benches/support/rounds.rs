@@ -39,12 +39,12 @@ pub(crate) fn compare(
         variant();
         (cpu_time() - before).as_nanos() as f64 / n_items as f64
     };
-    // Once without measuring, to fill caches and allocator.
+    // Run once without measuring, to fill caches and the allocator.
     time(&mut measured);
     time(&mut base);
     let rounds: Vec<(f64, f64)> = (0..n_rounds)
         .map(|round| {
-            // Alternates the order, so that neither variant always runs after the other.
+            // Alternate the order, so that neither variant always runs second.
             if round % 2 == 0 {
                 let measured = time(&mut measured);
                 (measured, time(&mut base))

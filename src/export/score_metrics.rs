@@ -259,7 +259,8 @@ impl ScoreMetrics {
         folded
     }
 
-    /// Counts an alarm, which is no evaluation. There are as many series as criteria with alarms.
+    /// Counts an alarm, separately from evaluations. There are as many series as criteria with
+    /// alarms.
     pub(super) fn record_alarm(&self, alarm: &Evaluation, arrived_unix_nanos: u64, now: u64) {
         self.bound.lock().first_unix_nanos.get_or_insert(now);
         let name = truncated(alarm.criterion.name(), MAX_NAME_LENGTH).to_owned();

@@ -368,8 +368,8 @@ fn spans_are_grouped_by_resource_and_newer_fields_of_it_survive() {
             .count(),
         2
     );
-    // Prost writes the same fields back in the same number of bytes, except for the three bytes of
-    // the field that it does not know, twice.
+    // Prost writes the same fields back in the same number of bytes, except for the unknown field,
+    // which has three bytes and occurs twice.
     assert_eq!(request.encode_to_vec().len() + 6, bytes.len());
 }
 

@@ -245,7 +245,7 @@ pub struct Past {
     /// The time between the last sign of life of the previous process and the opening; `None` if
     /// any record since [`Needed::since_unix_nanos`] is missing.
     pub silence: Option<Duration>,
-    /// Time of opening. This process received no request before.
+    /// Time of opening, before which this process received no request.
     pub opened_unix_nanos: u64,
 }
 

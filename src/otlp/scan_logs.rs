@@ -21,7 +21,7 @@ pub struct ScannedLogs {
 /// records whose event names the key set wants.
 ///
 /// # Errors
-/// A request that prost's decoder rejects. An id of the wrong length is no error: OTLP asks
+/// A request that prost's decoder rejects. An id of the wrong length is not an error: OTLP asks
 /// receivers to treat the record as one without a trace.
 pub fn scan(
     body: &[u8],

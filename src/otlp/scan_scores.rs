@@ -8,7 +8,7 @@ use crate::wire::otlp::{any_value, key_value, request, resource_group, scope, sc
 use crate::wire::{Field, delimited_fields, fields, write};
 
 /// Test of an item in spanscore's instrumentation scope. Returns the number of scores, 0 for an
-/// item that is no score.
+/// item that is not a score.
 pub type ScoreTest = fn(&[u8]) -> usize;
 
 /// Returns 1 for a span that is marked as an evaluation.

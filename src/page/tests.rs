@@ -303,7 +303,7 @@ async fn a_label_selects_runs_that_have_it_and_pass_those_without_another() {
     assert_eq!(passed("&criterion=none*").await, [""; 0]);
 }
 
-/// A trace of a model call and of a span that no convention knows.
+/// A trace of a model call and of a span that no convention recognises.
 fn unknown_convention(id: u64) -> Bytes {
     let span = |at: u64, name: &str, attributes: Value| {
         serde_json::json!({
@@ -374,7 +374,7 @@ fn few_spans_are_read_once_every_proposal_is_there() {
         })
         .count();
     assert_eq!(n_read, 4_096 / 2 - 1, "then requests pass unread");
-    // Bytes that are no request cost nothing and break nothing.
+    // Bytes that are not a request cost nothing and break nothing.
     sight.page.look_at(b"\xff\xff\xff", 1 << 60);
 }
 
@@ -533,7 +533,7 @@ async fn the_page_loads_nothing_from_elsewhere_and_is_small() {
         size += to_bytes(body, 1 << 20).await.unwrap().len();
     }
     assert!(size < 200 << 10, "{size} bytes");
-    // Inside a report the script stands between tags.
+    // Inside a report the script is between tags.
     let script = assets::script();
     assert!(!script.contains("</script") && !script.contains('\r') && !script.contains("<!--"));
     assert!(!assets::style().contains("</style"));

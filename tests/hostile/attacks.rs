@@ -349,7 +349,7 @@ fn abandoned(bytes: Vec<u8>) -> Act {
     })
 }
 
-/// A page: loads its files, then asks for runs about twice a second, and reads what comes.
+/// A page: loads its files, then polls runs about twice a second and reads the answers.
 fn opened_page() -> Act {
     Arc::new(move |mut stream| {
         Box::pin(async move {

@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 use crate::sidecar::{LongRunExport, Target};
 use crate::wire::{Ids, call, lasting, post, request, root_lasting, spans};
 
-/// The longest wait for an answer.
+/// Maximum wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The outcomes of the requests.

@@ -81,7 +81,8 @@ pub(crate) fn nested_json() -> Vec<u8> {
     )
 }
 
-/// Two lengths: a proxy in between might believe one of them, and the sidecar the other.
+/// Two contradictory lengths: a proxy in front might believe one of them, and the sidecar the
+/// other.
 pub(crate) fn smuggled() -> Vec<u8> {
     b"POST /v1/traces HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 4\r\n\
       transfer-encoding: chunked\r\n\r\n0\r\n\r\nGET /v1/status HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"

@@ -83,12 +83,12 @@ impl Setup {
     }
 }
 
-/// The size of the sidecar: the limit of its group, and `memory.limit`.
+/// The sizes of the sidecar: the limit of its control group, and `memory.limit`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) group: u64,
     pub(crate) limit: &'static str,
-    /// Factor by which an attacker does more.
+    /// Factor by which an attacker sends more.
     pub(crate) scale: usize,
 }
 

@@ -99,7 +99,7 @@ pub(crate) fn open_traces(first: u64, n: u64) -> Vec<u8> {
     field(1, &field(2, &all))
 }
 
-/// Like [`open_traces`], of spans that have ended and have no parents.
+/// Like [`open_traces`], but the spans have ended and have no parents.
 pub(crate) fn ended_traces(first: u64, n: u64) -> Vec<u8> {
     let mut all = Vec::new();
     for number in first..first + n {
@@ -167,7 +167,7 @@ pub(crate) fn request(spans: &[Vec<u8>]) -> Vec<u8> {
 
 /// Start and end, later for later spans.
 fn timed(number: u64) -> Vec<u8> {
-    // A day in 2026, long before any test: no guard takes the trace for one that began elsewhere.
+    // A day in 2026 before any test runs, so that no trace seems to have begun before the sidecar.
     let start = 1_767_225_600_000_000_000 + number * 2_000;
     lasting(start, start + 1_000)
 }

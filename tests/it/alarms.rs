@@ -56,7 +56,7 @@ pub(crate) fn string(attributes: &[KeyValue], key: &str) -> String {
     }
 }
 
-/// The events that arrived: true for a final one, and its record.
+/// The events that arrived: whether each is final, and its record.
 pub(crate) fn events(backend: &Backend) -> Vec<(bool, LogRecord)> {
     let logs = backend
         .arrived()
@@ -119,7 +119,7 @@ async fn an_alarm_is_raised_while_the_run_is_open_and_once() {
     let deletion = run[0].span_id.clone();
     assert!(is_acknowledged(&otlp, &request(run)));
 
-    // Before the run ends.
+    // The event arrives before the run ends.
     let (code, out, _) = told(tap.wait_with_output().unwrap());
     let alarm: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(code, 0);

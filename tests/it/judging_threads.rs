@@ -48,8 +48,8 @@ mod tests {
         evaluate.into_iter().enumerate().map(criterion).collect()
     }
 
-    /// The recorded sessions, divided among sidecars. Those of one sidecar are judged together when
-    /// it stops, and few enough for their scores to be the same ones, not only the latest.
+    /// The recorded sessions, divided among sidecars. The sessions of one sidecar are judged
+    /// together when it stops; they are few enough that all scores are equal, not only the latest.
     fn shares(scenarios: &[Scenario]) -> Vec<&[Scenario]> {
         const MAX_SHARE: usize = 320 << 10;
         let size = |one: &Scenario| -> usize {

@@ -1,5 +1,5 @@
-//! Writing to Kafka, by the real program to the brokers that the client library simulates: they
-//! speak the protocol over loopback, and fail on request. Does not prove that a real broker or the
+//! Writing to Kafka: the real program against brokers that the client library simulates. They speak
+//! the protocol over loopback, and fail on request. Does not prove that a real broker or the
 //! Collector takes the records; `tests/kafka/run` does.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -302,7 +302,7 @@ async fn what_waits_for_the_brokers_survives_a_kill() {
         brokers.broker_up(-1).unwrap();
         let mut writer = start();
         let [otlp, _] = writer.addresses();
-        // As far as its sender knows, this request was not answered.
+        // Send a request again, as a sender does that has seen no answer.
         assert!(send(&otlp, &sent[0]).starts_with("HTTP/1.1 200"));
         writer.signal(Signal::TERM);
         assert_eq!(writer.ended().0, 0);

@@ -33,7 +33,7 @@ use load::Load;
 const N_PARTITIONS: i32 = 12;
 const N_JUDGES: usize = 3;
 
-/// Nothing takes longer than this, even on the slowest machine.
+/// Maximum wait of every test, long enough for the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Interval between checks of other processes.
@@ -133,7 +133,7 @@ impl Bench {
         assert!(status.unwrap().success(), "{what} {number}");
     }
 
-    /// Waits until every broker has every record again.
+    /// Waits until every broker has all records again.
     fn all_in_sync(&self, events: &Events) {
         let consumer: BaseConsumer = self.client().create().unwrap();
         for topic in [&*self.topic, "__consumer_offsets"] {
@@ -337,7 +337,7 @@ impl Scores {
         if is_marked { score.n_marked += 1 } else { score.n_unmarked += 1 }
     }
 
-    /// The traces, up to this one, whose latest scores are not the expected ones.
+    /// The traces, up to this number, whose latest scores are not the expected ones.
     fn wrong(&self, n_traces: u64) -> Vec<u64> {
         let mut latest: BTreeMap<(u64, &str), &Score> = BTreeMap::new();
         for score in self.all.values() {
@@ -471,7 +471,7 @@ async fn kills_rebalances_and_dead_brokers_change_no_score() {
     let n_repeated = n_repeated_by(&scores);
     for number in 1..=3 {
         bench.broker("kill", number);
-        // The traces that have begun, and some that begin while the broker is away.
+        // The traces that have begun, and some more that begin while the broker is down.
         scores.all_right(load.n_sent() + 100, &backend, &events);
         bench.broker("start", number);
         bench.all_in_sync(&events);
@@ -540,7 +540,7 @@ async fn kills_rebalances_and_dead_brokers_change_no_score() {
     let n_missing = expected.all.keys().filter(is_missing).count();
     let some = &different[..different.len().min(5)];
     assert_eq!((different.len(), n_missing), (0, 0), "{some:?}");
-    // The scores that three judges give in a second, for each kill of one of them.
+    // For each kill of one of the three judges: as many scores as they give in one second.
     let bound = n_kills as f64 * rate;
     assert!((n_repeated as f64) <= bound, "{n_repeated} > {bound}");
     fs::remove_dir_all(&bench.scratch).unwrap();

@@ -169,8 +169,8 @@ impl Bench {
         scores
     }
 
-    /// Waits until every trace has both scores, and checks them. Returns how many scores came
-    /// twice.
+    /// Waits until every trace has both scores, and checks them. Returns how many scores were
+    /// duplicates.
     pub(crate) async fn all_judged(
         &self,
         traces: impl Iterator<Item = u64> + Clone,
@@ -309,7 +309,7 @@ async fn open_traces_move_to_a_judge_that_joins_and_back_when_it_drains() {
         .all_judged(1..=30, &[&first_admin, &second_admin])
         .await;
     assert!(metric(&second_admin, "spanscore_kafka_assigned_partitions") > 0.0);
-    // The traces that were open in the second judge are open again in the first.
+    // The traces that were open in the second judge are open again, now in the first.
     end(second);
     send_parts(&otlp, 31..=60, 1);
     assert_eq!(bench.all_judged(1..=60, &[&first_admin]).await, 0);
@@ -374,7 +374,7 @@ async fn what_is_no_otlp_is_set_aside_and_what_is_misplaced_is_incomplete() {
         ),
         6.0
     );
-    // The same trace in every partition; it belongs in one of the six.
+    // The same trace is in every partition, although it belongs in only one of the six.
     for partition in 0..N_PARTITIONS {
         put(partition, &request(parts_of(1_000).concat()));
     }

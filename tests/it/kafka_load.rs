@@ -11,10 +11,10 @@ use crate::support::backend::Backend;
 use crate::support::eventually::within;
 use crate::support::program::{http, metric, wait_for_metric};
 
-/// The traces of the burst, each of two requests.
+/// Number of traces in the burst, each in two requests.
 const N_TRACES: u64 = 1_000;
 
-/// One request in a hundred.
+/// Number of records with random bytes: one for a hundred requests.
 const N_RANDOM: usize = 20;
 
 fn lag_of_all(admin: &str) -> f64 {
@@ -28,7 +28,7 @@ async fn a_burst_during_an_outage_of_the_backend_waits_in_the_topic() {
     let mut bench = Bench::new("burst").await;
     bench.backend = Backend::start_apart().await;
     let address = bench.backend.address.to_string();
-    // The scores of the burst are more than fit into the queue.
+    // The burst yields more scores than fit into the queue.
     let (judge, admin) = bench.judge_with(&["scores.queue.max_size=64KiB"]);
     let (writer, otlp) = bench.writer_with(&[]);
     for part in 0..2 {

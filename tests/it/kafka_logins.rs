@@ -1,5 +1,5 @@
 //! TLS, logins and rights, by the real program with a real broker that requires them: a refusal is
-//! logged with its remedy and without the secret, requests wait, and everything goes on by itself
+//! logged with its remedy and without the secret, requests wait, and everything resumes by itself
 //! once the right is granted. `tests/kafka/run` runs it. Does not prove anything about client
 //! certificates.
 

@@ -49,7 +49,7 @@ async fn partitions_that_are_added_are_read_from_their_beginning() {
     send_whole(&bench, 21..=60, &[]);
     let (mut judge, admin) = bench.judge_with(&[latest]);
     assert_eq!(bench.all_judged(1..=60, &[&admin]).await, 0);
-    // Now a judge reads.
+    // The second judge reads while the partitions are added.
     add_partitions(&bench, 12).await;
     let line = line_with(&mut judge, "partitions were added to the topic");
     assert_eq!([&line["n_before"], &line["n_partitions"]], [9, 12]);
@@ -124,7 +124,7 @@ async fn a_record_that_is_no_otlp_waits_for_the_set_aside_topic() {
         aside.topic
     );
     assert!(why.starts_with(&expected), "{why}");
-    // The other partitions continue, and this one does not move.
+    // The other partitions continue; the position in this one stays.
     wait_for_metric(
         &admin,
         "spanscore_kafka_lag_records{partition=\"2\"}",

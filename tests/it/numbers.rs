@@ -119,7 +119,7 @@ mod tests {
                 "{explanation}"
             );
         }
-        // Other values stay certain.
+        // Values of other fields stay certain.
         let other = text(r#"{"other": NaN, "amount": 5}"#);
         assert_eq!(verdict("5", &other), "pass");
         let other = text(r#"{"other": NaN, "amount": 6}"#);

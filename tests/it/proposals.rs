@@ -134,7 +134,7 @@ fn only_run(scenario: &Scenario) -> Option<String> {
 
 /// Reads the stream of judged runs until it names a trace.
 fn wait_until_judged(admin: &str, trace_id: &str) {
-    // The lines that the sidecar sends in ten minutes of silence.
+    // Maximum number of lines that the sidecar sends in ten minutes of silence.
     const MOST_LINES: usize = 80;
     let mut stream = TcpStream::connect(admin).unwrap();
     write!(

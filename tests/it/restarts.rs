@@ -137,8 +137,8 @@ async fn wait_for_scores(backend: &Backend, n_scores: usize) {
     .await;
 }
 
-/// Waits until the sidecar knows that all its scores are delivered. A request that it acknowledges
-/// after that follows the note of the delivery in the journal.
+/// Waits until the sidecar knows that all its scores are delivered. Requests that it acknowledges
+/// later follow the note of the delivery in the journal.
 async fn wait_until_delivered(admin: &str, n_scores: usize) {
     wait_for_both_shapes(admin, "spanscore_scores_sent_total", n_scores).await;
 }
@@ -172,7 +172,7 @@ async fn traces_that_are_open_at_a_kill_are_judged_once_and_in_full() {
     let mut sidecar = start_kept(0);
     let mut addresses = sidecar.addresses();
 
-    // The memory of the sidecar begins before the runs do.
+    // The memory of the sidecar begins before the runs.
     let present = unix_nanos();
     let runs_of = |round: u64| {
         let traces = round * n_traces + 1..=(round + 1) * n_traces;
@@ -261,8 +261,8 @@ async fn open_traces_that_are_kept_at_a_stop_go_on_at_the_next_start() {
     }
 }
 
-/// Waits until this many scores wait for each destination and are on disk. A request that the
-/// sidecar acknowledges after that follows the note of their judgements in the journal.
+/// Waits until this number of scores is queued for each destination and written to disk. Requests
+/// that the sidecar acknowledges later follow the note of their judgements in the journal.
 async fn wait_until_kept(admin: &str, n_scores: usize) {
     wait_for_both_shapes(admin, "spanscore_scores_queued", n_scores).await;
 }
@@ -336,7 +336,7 @@ async fn scores_whose_backend_is_away_over_kills_arrive_once_and_unchanged() {
     third.signal(Signal::TERM);
     assert_eq!(third.ended().0, 0);
     let mut received = scores(&backend);
-    // Leaves out the scores of the fillers, which are judged at shutdown.
+    // Leave out the scores of the fillers, which are judged at shutdown.
     received.retain(|id, _| expected.contains_key(id));
     for (id, expected) in &expected {
         assert_eq!(received[id].len(), 1, "a score came twice");

@@ -1,6 +1,6 @@
 //! `scope: agent` in a trace of many runs: the memory for single runs grows with the trace and not
-//! with its square when they are judged, judged again and withdrawn. Counts the bytes that
-//! evaluations hold; proves nothing about time.
+//! with its square when they are judged, judged again and withdrawn. Counts the bytes of
+//! evaluations; proves nothing about time.
 
 #[cfg(test)]
 mod tests {
@@ -69,7 +69,7 @@ mod tests {
         spans
     }
 
-    /// The bytes of the trajectories that evaluations hold, with shared parts counted once.
+    /// The bytes of the trajectories in evaluations, with shared parts counted once.
     fn held(evaluations: &[Evaluation]) -> usize {
         let mut parts = BTreeMap::new();
         for evaluation in evaluations {
@@ -103,7 +103,7 @@ mod tests {
             let judged = pipeline.finish(&rules, now);
             assert_eq!(judged.evaluations.len(), 2 * n_runs);
             let first = held(&judged.evaluations);
-            // A late call changes one run; the others keep their reports.
+            // A late call changes one run; the reports of all other runs stay.
             let late = span(900_000, 2, "execute_tool", "drop", "gen_ai.tool.name");
             pipeline.take(batch(&[late]), now);
             let revised = pipeline.finish(&rules, now);
@@ -111,9 +111,8 @@ mod tests {
             assert_eq!(changed.len(), 2, "{changed:#?}");
             assert_eq!(changed[0].trajectory.tool_calls.len(), CALLS_OF_RUN + 1);
             assert_eq!(revised.n_unchanged, 2 * n_runs - 2);
-            // An outer run with the desk's name takes over all calls; the experts stay as they
-            // were. When every expert turns out to be the desk itself, the verdict of each is
-            // withdrawn.
+            // When an outer run with the desk's name takes over all calls, the experts keep theirs.
+            // When every expert proves to be the desk itself, the verdict of each is withdrawn.
             let renamed: Vec<Value> = (0..n_runs)
                 .map(|run| {
                     let id = 2 + run * (CALLS_OF_RUN + 1);

@@ -1,7 +1,7 @@
 //! Alarms. Every prefix of the first spans of every capture, and generated traces in any order,
 //! span by span: an alarm implies that the final verdict is `fail`, no criterion raises two alarms
-//! about one trace, and batches do not change which alarms are raised. Which criteria load with
-//! `alarm`, what withdraws one, and what a hostile trace costs.
+//! about one trace, and batches do not change which alarms are raised. Also tests which criteria
+//! load with `alarm`, what withdraws an alarm, and what a hostile trace costs.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

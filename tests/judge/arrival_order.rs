@@ -21,11 +21,11 @@ mod tests {
     use crate::support::captures as load;
     use crate::support::repetitions::number;
 
-    /// Random arrivals of each session; `.ci/extended properties` has more rounds.
+    /// Number of random arrivals of each session; `.ci/extended properties` has more rounds.
     const N_ARRIVALS: u64 = 1;
 
-    /// One criterion for the trace, one for each agent run, one that looks at arguments, one that
-    /// only some traces are selected for, and those that look at times.
+    /// Criteria: one for the trace, one for each agent run, one that reads arguments, one that
+    /// selects only some traces, and those that read times.
     fn rules() -> Rules {
         let criteria = [
             json!({

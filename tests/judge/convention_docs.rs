@@ -83,7 +83,7 @@ struct Section {
     name: String,
     /// The description of the convention, in paragraphs.
     introduction: String,
-    /// Rows that the doc comment writes out, `- Error: …`.
+    /// Rows that the doc comment spells out, `- Error: …`.
     told: BTreeMap<String, String>,
     /// The constant, and the functions that build a call.
     code: String,
@@ -296,7 +296,7 @@ fn shared(keys: &Keys) -> String {
         for word in list.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
             if word.chars().all(is_constant)
                 && let Some(key) = keys.0.get(word)
-                // Our own name for the body of a log record.
+                // Exclude our own name for the body of a log record.
                 && !key.starts_with("spanscore.")
             {
                 found.push(code(key));
@@ -365,7 +365,7 @@ fn a_section_names_every_attribute_that_its_code_reads() {
         let section = Section::read(&file, &constant);
         let text = section.text(&keys);
         for key in keys.named_in(&section.whole) {
-            // Our own mark of a cut value, which no sender sets.
+            // Exclude our own mark of a cut value, which no sender sets.
             if key.starts_with("spanscore.lost.") {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Loops written by hand over a model's SDK: each request is its own trace, and the result of a
+//! Hand-written agent loops: each request to the model is a separate trace, and the result of a
 //! call is in the next request. OTLP requests in every order of arrival yield the same evaluations.
 //! Proves nothing about how other instrumentations spell messages.
 

@@ -525,8 +525,8 @@ fn no_verdict_given_early_changes_on_any_short_trajectory() {
         let (criteria, explain) = (&criteria, Explain::default());
         judged(criteria, &Expectations::default(), &written, &explain)
     };
-    // Many trajectories have the same early calls: these, which of them is unfinished, and whether
-    // their steps are moved.
+    // Many trajectories have the same early calls. The key is these calls, the index of the
+    // unfinished one, and whether their steps are moved.
     let mut firsts: BTreeMap<(Vec<usize>, Option<usize>, bool), Vec<Evaluation>> = BTreeMap::new();
     let (mut n_early, mut n_certain) = (0, 0);
     for len in 0..=3_u32 {
@@ -715,7 +715,7 @@ fn one_thing_each() -> Vec<Arc<Criterion>> {
     list.into_iter().enumerate().flat_map(load).collect()
 }
 
-/// Beside a violated rule, too.
+/// The path is named even if another rule is violated.
 #[test]
 fn a_path_that_leads_nowhere_is_named_and_in_the_hash() {
     let evaluate = json!({ "constraints": { "rules": [

@@ -31,7 +31,7 @@ struct Process {
     disk: Disk,
 }
 
-/// The judgements as they come: a mark belongs to the scores of its slice.
+/// The judgements in order of arrival: a mark belongs to the scores of its slice.
 #[derive(Default)]
 struct Slices(Vec<Judged>);
 
@@ -52,7 +52,7 @@ struct Disk {
     records: BTreeMap<u64, Record>,
     next: u64,
     sent: Vec<String>,
-    /// The ids of the verdicts that alarms announced.
+    /// The verdict ids that the alarms contained.
     alarms: Vec<String>,
 }
 
@@ -224,7 +224,7 @@ impl Disk {
     }
 }
 
-/// Requests of three phases: the runs, then late spans of some, then further ones.
+/// Requests of three phases: the runs, late spans of some runs, and further runs.
 fn phases(rng: &mut fastrand::Rng) -> [Vec<Vec<u8>>; 3] {
     let mut phases: [Vec<_>; 3] = Default::default();
     for trace in 1..=N_TRACES {
@@ -242,7 +242,7 @@ fn phases(rng: &mut fastrand::Rng) -> [Vec<Vec<u8>>; 3] {
             .into_iter()
             .enumerate()
         {
-            // Some runs have late spans, and of those some have them twice.
+            // Some runs have late spans, and some of these runs have them twice.
             let phase = match idx {
                 0..3 => 0,
                 3 => (trace % 2) as usize,
@@ -366,8 +366,8 @@ fn crashes_at_any_moment_change_no_score_and_repeat_none() {
     }
 }
 
-/// Moves a run to the moment before the process starts: had its memory of traces begun later than
-/// the run, spans could be missing.
+/// Moves a run to the moment before the process starts, since a run that began before the process's
+/// memory of traces could lack spans.
 fn at_present(spans: &mut [Span], start: Now) {
     const RECORDED: u64 = 1_700_000_000_000_000_000;
     let before = start.unix_nanos - 10_000_000_000;
@@ -387,7 +387,7 @@ fn completeness(leave: impl FnOnce(&mut Process)) -> String {
         process.receive(request(vec![span]));
     }
     leave(&mut process);
-    // The records of other traces are given up.
+    // The records of other traces are deleted.
     process.disk.since = process.now().unix_nanos;
     process.crash();
     process.receive(request(vec![root]));

@@ -225,7 +225,7 @@ fn a_generated_session_is_judged_like_one_trace_of_all_its_calls() {
     let mut n_labels = 0;
     for seed in 0..30 * number("SPANSCORE_TEST_ROUNDS", 1) {
         let mut random = Rng::with_seed(seed);
-        // Whether content is captured is known of each turn alone.
+        // Each turn captures content or not, whatever other turns do.
         let (has_args, has_results) = (random.bool(), random.bool());
         let turns: Vec<Vec<Span>> = (1..=random.u64(2..5))
             .map(|number| {

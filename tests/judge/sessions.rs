@@ -260,7 +260,7 @@ fn only_rules_that_an_earlier_call_would_keep_ask_the_session() {
     for template in ["coexistence", "chain_succession"] {
         assert_eq!(label(pair(template), &["b"]), "fail", "{template}");
     }
-    // An earlier call would not help these.
+    // An earlier call would not change these results.
     assert_eq!(label(pair("alternate_precedence"), &["b", "b"]), "fail");
     assert_eq!(label(pair("chain_precedence"), &["c", "b"]), "fail");
     let other_tool = json!({ "precedence": { "a": "^x$", "b": "^b$" } });

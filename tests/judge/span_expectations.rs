@@ -42,7 +42,7 @@ fn expecting(tool: &str) -> String {
     json!({ "tool_call_order": { "tool_calls_order": [tool] } }).to_string()
 }
 
-/// A run below a span of a test harness, whose attributes come first.
+/// A run below a span of a test harness: the attributes of the harness's span, then the agent's.
 fn run_below_a_case(of_case: &[(&str, &str)], of_agent: &[(&str, &str)]) -> Vec<Span> {
     let calls = CALLS.map(|name| SpanCall {
         name: name.to_owned(),

@@ -1,8 +1,8 @@
 //! Compares `constraints`, `trajectory_match` and `efficiency`, and the results of `tool_calls` and
-//! these on values, with the answers of independent oracles (`tests/conformance/README-beyond.md`).
-//! Each criterion is loaded from the text of a configuration file, and the calls arrive as OTLP
-//! spans with times of their own through scan and pipeline, once in order and once reversed. Does
-//! not prove the texts.
+//! these evaluators on values, with the answers of independent oracles
+//! (`tests/conformance/README-beyond.md`). Each criterion is loaded from the text of a
+//! configuration file, and the calls arrive as OTLP spans with times of their own through scan and
+//! pipeline, once in order and once reversed. Does not prove the texts.
 
 use std::collections::BTreeSet;
 

@@ -131,7 +131,7 @@ fn what_does_not_depend_on_the_order_is_judged_all_the_same() {
             "fail",
             json!({ "precedence": { "a": "^approve$", "b": "^pay$", "within": "1s" } }),
         ),
-        // Its times do not matter to a rule about other calls.
+        // The times of an untimed call do not matter to a rule about other calls.
         (
             "fail",
             json!({ "response": { "a": "^auth$", "b": "^log_out$" } }),

@@ -378,7 +378,7 @@ fn hostile_values_cost_no_more_than_a_trace_may() {
         judged(json!({ "args.digits": { "gt": 1e300 } })),
         Verdict::Fail
     );
-    // 134 million steps are used up by 40 looks at the text; the rest stays open.
+    // 40 searches of the text use up the 134 million steps; everything else stays open.
     let many: Vec<Value> = (0..40)
         .map(|_| json!({ "name": "t", "where": { "args.text": { "contains": "y" } } }))
         .collect();
@@ -404,7 +404,7 @@ fn hostile_values_cost_no_more_than_a_trace_may() {
     assert_eq!(rules(too_many_digits), Verdict::NotEvaluated);
 }
 
-/// 200 MiB would be more than may be read of one trace.
+/// The arguments have 200 MiB, more than may be read of one trace.
 #[test]
 fn what_stands_before_a_cut_is_read_once_for_all_patterns() {
     let calls = [call(

@@ -15,10 +15,10 @@ use crate::{Plan, loader};
 /// Requests of twelve lean spans, in bytes.
 const SMALL: usize = 4_800;
 
-/// Senders of these requests.
+/// Number of senders of these requests.
 const N_SENDERS: u64 = 8;
 
-/// Requests a second: a rate that a sidecar with a journal keeps up with.
+/// Requests per second that a sidecar with a journal can handle.
 const RATE: u64 = 1_000;
 
 fn rows(plan: &Plan, load: usize, n: u64) -> io::Result<[Row; 2]> {
@@ -49,7 +49,7 @@ pub(super) fn costs(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// J9: small requests, and where their cost comes from.
+/// J9: small requests, and which of their parts costs how much.
 pub(super) fn small(plan: &Plan) -> io::Result<()> {
     const WARM_UP: u64 = 500;
     let mut loads = [loader(Profile::Lean, N_OPEN, 12, 9)?.0];

@@ -185,7 +185,7 @@ fn who_leaves_makes_room_for_others() {
     assert!(stream.listen(ScoreFilter::default(), 0).is_ok());
 }
 
-/// A stopping sidecar may need long to deliver its queue. A listener that was told to reconnect
+/// A stopping sidecar may take long to deliver its queue. A listener that is told to reconnect
 /// would reconnect all the time.
 #[test]
 fn an_ended_stream_has_recent_lines_and_no_others() {

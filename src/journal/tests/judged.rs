@@ -21,7 +21,7 @@ use crate::telemetry::JournalMetrics;
 
 const N_TRACES: u8 = 12;
 const N_LANES: u8 = 2;
-/// Traces whose scores are sent together.
+/// Number of traces whose scores are sent together.
 const N_TOGETHER: u8 = 3;
 
 /// A stopped clock: a failed disk is not tried again.

@@ -245,8 +245,8 @@ impl Trajectory {
         }
     }
 
-    /// Returns a copy with only the first calls, without their arguments and results. Of the run's
-    /// own attributes it has only the case id, because the others contain values, too.
+    /// Returns a copy with only the first calls, without their arguments and results. Keeps only
+    /// the case id of the run's own attributes, because the others contain values, too.
     pub fn without_values(&self, n_first: usize) -> Self {
         let calls = ToolCall::all_without_values(&self.tool_calls, n_first);
         let mut copy = self.with_calls(calls);

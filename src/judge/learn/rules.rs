@@ -12,8 +12,8 @@ const MAX_TOOLS: usize = 200;
 /// Maximum number of calls for which `absence` is learned; a higher maximum may be an accident.
 const MAX_ABSENCE: usize = 3;
 
-/// Minimum expected number of runs with both tools; if at least so many are expected and there is
-/// none, that is no accident.
+/// Minimum expected number of runs with both tools. If at least this many are expected and no run
+/// has both, that is not an accident.
 const MIN_EXPECTED_TOGETHER: f64 = 5.0;
 
 /// Minimum number of distinct values; if calls agree on an argument with fewer values, that may be

@@ -15,9 +15,10 @@ use crate::assemble::{ChangedTrace, OpenCopy, Trace};
 use crate::evaluate::{self, Criterion, Evaluation, JudgedBy, Stage, Verdict};
 use crate::extract;
 
-/// The interval at which postponed traces are judged, and the size of those that are judged at
-/// once, in KiB.
+/// Interval at which postponed traces are judged.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
+
+/// Maximum KiB of postponed traces that are judged at once.
 const MAX_RETRIED: u32 = 8 << 10;
 
 /// The time after a change of the rules in which spans may arrive that were scanned before it.

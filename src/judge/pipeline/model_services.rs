@@ -10,7 +10,7 @@ use crate::extract::Trajectory;
 /// Number of a service's latest traces of which one must have a model span: a release can turn the
 /// instrumentation off.
 const WINDOW: usize = 200;
-/// Maximum number of services. Whether further services called models stays unknown.
+/// Maximum number of services. For further services it is unknown whether they called models.
 const MAX_SERVICES: usize = 200;
 
 /// The services whose latest traces contain model spans.

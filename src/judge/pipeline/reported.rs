@@ -56,9 +56,9 @@ struct ReportedEvaluation {
     state: ReportState,
 }
 
-/// The criterion of a reported evaluation. Of a run's own criterion only names are stored: it may
-/// have any size, and there is one for each trace. Of a criterion that raised an alarm and was
-/// removed over a restart, only the name is known.
+/// The criterion of a reported evaluation. For a run's own criterion only names are stored, because
+/// it may have any size and each trace may have another. For a criterion that raised an alarm and
+/// was removed over a restart, only the name is known.
 #[derive(Debug, Clone)]
 enum ReportedCriterion {
     Registered(Arc<Criterion>),

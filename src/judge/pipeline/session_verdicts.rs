@@ -13,7 +13,7 @@ use crate::assemble::CloseReason;
 use crate::evaluate::{self, JudgedBy, Stage, Verdict};
 use crate::extract::Trajectory;
 
-/// A closed trace. Without a trajectory the trace is no turn of a session.
+/// A closed trace. Without a trajectory the trace is not a turn of a session.
 pub(super) type ClosedTurn = (TraceId, PeerId, Option<Arc<Trajectory>>);
 
 impl<C: CrossTraceAccess> Pipeline<C> {
@@ -146,7 +146,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
                 && !reported.is_empty()
                 && let Some(session_id) = merged.session_id()
             {
-                // A session that a stop ended goes on after the restart.
+                // A session that a stop ended continues after the restart.
                 let is_final = is_final && due.completeness != CloseReason::Shutdown;
                 // Marks of turns need records; the mark of a session needs none.
                 let marked = Marked::Session { is_final };

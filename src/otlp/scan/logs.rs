@@ -115,7 +115,7 @@ fn keep(record: &[u8], wanted_body: WantedBody, keeper: &mut Keeper<'_>) {
     }
 }
 
-/// Reads a record without its attributes. `None` if its hash is no valid id.
+/// Reads a record without its attributes. `None` if its hash is not a valid id.
 fn read(record: &[u8], resource: Arc<Resource>) -> Option<Span> {
     // A record that is sent twice counts once.
     let digest = Sha256::digest(record);

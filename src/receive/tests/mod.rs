@@ -181,8 +181,8 @@ impl Served {
         )
     }
 
-    /// Waits until no request holds memory. A permit is returned when its request's task ends,
-    /// which may be shortly after the answer.
+    /// Waits until no request uses memory. A permit is returned when its request's task ends, which
+    /// may be shortly after the answer.
     pub(super) async fn assert_nothing_in_flight(&self) {
         eventually("all memory is returned", || {
             (self.budget.n_bytes() == 0).then_some(())

@@ -1,5 +1,5 @@
 //! Calls of gRPC methods as HTTP/2 frames, without a socket, and their responses compared with
-//! those of REST. The client knows messages only by their descriptors, not by the generated types.
+//! those of REST. The client builds messages from their descriptors, not from the generated types.
 //! Does not prove that clients in other languages work; the Python client in docs/criteria-api.md
 //! does.
 

@@ -20,7 +20,7 @@ use crate::register::{ConfigOrigin, ReloadOutcome, Start};
 use crate::transport::{Client, DeliveryOutcome};
 
 const N_RELOADS: usize = 300;
-/// Traces that are open from before the first reload until after the last.
+/// Number of traces that are open from before the first reload until after the last.
 const N_OPEN: u32 = 50;
 const N_CLIENTS: u32 = 2;
 

@@ -98,7 +98,7 @@ fn without_criteria_each_run_is_held_to_the_entry_at_its_place() {
         (&json!(1.0), &json!(0.5)),
         "each evaluator's own"
     );
-    // With the files exchanged, neither run does what its entry expects.
+    // With the two files exchanged, neither run does what its entry expects.
     let turned: Vec<String> = files.iter().rev().cloned().collect();
     let (code, lines, _) = replayed(&folder, &turned, "", examples, &[]);
     assert_eq!(
@@ -141,8 +141,8 @@ fn an_entry_replaces_the_fields_of_criteria_of_its_evaluator() {
     let (code, lines, _) = replayed(&folder, &files, criteria, examples, &[]);
     assert_eq!(code, 1);
     let expected = [
-        // Exactly these calls were made, as the criterion demands; the entry does not override
-        // that.
+        // The criterion demands exactly the calls that were made, and the entry does not override
+        // it.
         ["order", "tool_order", "fail"],
         ["never-pay", "tool_calls", "pass"],
         // The entry names another evaluator, so the criterion judges as registered.

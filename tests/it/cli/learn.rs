@@ -213,7 +213,7 @@ fn good_runs_keep_the_rules_and_each_planted_change_breaks_the_right_one() {
         learned.judge(calls)
     };
 
-    // All the rules about the approval fail, and no others.
+    // All the rules about the approval fail, and no other rule does.
     let (labels, failed) = changed(|calls| calls.retain(|call| call.name != "approve"));
     assert_eq!(labels, [fail("shop-rules"), pass("shop-effort")]);
     assert_eq!(

@@ -128,7 +128,7 @@ fn a_report_is_one_file_that_loads_nothing() {
     let text = std::fs::read_to_string(&report).unwrap();
     assert!(text.contains("default-src 'none'; script-src 'sha256-"));
     assert!(text.contains("case-7") && text.contains("never-x"));
-    // Two data blocks, a chunk of details, and the one script; no part of a name became a tag.
+    // Two data blocks, a chunk of details, and the script; no part of a name became a tag.
     assert_eq!(text.matches("<script").count(), 4);
     assert!(!text.contains("<script>alert(1)") && !text.contains(" src="));
 

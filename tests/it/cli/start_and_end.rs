@@ -1,4 +1,4 @@
-//! How a sidecar starts with a faulty configuration, and its exit code at the end. Does not prove
+//! The start of a sidecar with a faulty configuration, and its exit code at the end. Does not prove
 //! what happens in between.
 
 use std::ffi::OsStr;

@@ -197,7 +197,7 @@ async fn a_late_span_causes_a_linked_revision_and_our_own_scores_cause_none() {
         second.links
     );
 
-    // A backend, or a Collector behind the sidecar, may send the sidecar's output back to it: it is
+    // A backend, or a Collector behind the sidecar, may return the sidecar's own output: it is
     // forwarded, and opens no trace.
     let ours = backend
         .arrived()

@@ -13,12 +13,12 @@ use crate::kafka_judges::parts_of;
 use crate::support::program::is_acknowledged;
 use crate::support::spans::request;
 
-/// Traces that begin in each [`TICK`].
+/// Number of traces that begin in each [`TICK`].
 const TRACES_A_TICK: u64 = 5;
 const TICK: Duration = Duration::from_millis(100);
 
-/// The second part of a trace follows the first after this many ticks. In one trace of fifty the
-/// first part comes this many ticks after the second, when the trace has been judged already.
+/// Number of ticks from the first part of a trace to the second. In one trace of fifty the first
+/// part comes this many ticks after the second, when the trace has been judged already.
 const PARTS_APART: u64 = 3;
 const LATE_BY: u64 = 20;
 const LATE_ONE_IN: u64 = 50;

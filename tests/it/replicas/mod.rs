@@ -104,7 +104,7 @@ fn traces_that_a_change_of_the_replicas_splits_are_incomplete() {
     for name in ["a", "b"] {
         cluster.start(name);
     }
-    // Both have warmed up when these runs begin, by the agents' clock.
+    // Both replicas have warmed up when these runs begin, by the agents' clock.
     let from = cluster.now.unix_nanos + SECOND;
     let [[begun_9, ended_9], [begun_1, ended_1]] = [9, 1].map(|trace| run(trace, from));
 
@@ -117,7 +117,7 @@ fn traces_that_a_change_of_the_replicas_splits_are_incomplete() {
     cluster.notice();
     cluster.take_spans("c", ended_9);
     cluster.take_spans("a", ended_1);
-    // The second replica is removed: the others get the rest of its traces.
+    // The second replica is removed: the other replicas get the rest of its traces.
     let from = cluster.now.unix_nanos + SECOND;
     let [[begun_2, ended_2], [begun_3, ended_3]] = [2, 3].map(|trace| run(trace, from));
     cluster.take_spans("b", begun_2);
@@ -199,7 +199,7 @@ fn behind_a_balancer_that_spreads_requests_no_verdict_is_wrong_once_that_is_noti
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("peers");
     peers(&file, &["a", "b", "c"]);
-    // Without a warm-up, the first spans are evidence already.
+    // Without a warm-up, the first spans count as evidence.
     let replicas = [(); 3].map(|()| start(&file, "1s", "0s"));
     let spread = |traces: std::ops::Range<u8>| {
         let from = sidecar::now().unix_nanos + 20 * SECOND;
@@ -267,7 +267,7 @@ fn a_thousand_peers_that_change_all_the_time_make_traces_incomplete_until_they_s
         cluster.notice();
     }
     cluster.confirm();
-    // The run begins after the memory of traces has begun again.
+    // The run begins after the replica's memory of traces.
     for spans in run(9, cluster.now.unix_nanos + SECOND) {
         cluster.take_spans("a", spans);
     }

@@ -1,7 +1,7 @@
 //! The recorded sessions of all frameworks over three simulated replicas: their requests by trace
-//! id while replicas are taken away, added and killed, and spread by request and by connection.
+//! id while replicas are removed, added and killed, and spread by request and by connection.
 //! Compares every verdict with that of one replica that saw the whole session, and prints how many
-//! right ones are missing (`-- --nocapture`). Does not prove how soon a real router follows a
+//! correct verdicts are missing (`-- --nocapture`). Does not prove how soon a real router follows a
 //! change: here it does so at once.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,8 +29,8 @@ const CRITERIA: &str = r#"criteria=[
 
 const SHORT_WARM_UP: Duration = Duration::from_secs(3);
 
-/// A cluster without replicas. Its replicas will wait longer for spans than they take to notice a
-/// change of the peers (2 s), as with the defaults.
+/// A cluster that has no replicas yet. Its replicas wait longer for spans than the 2 s within which
+/// they notice a change of the peers, as with the defaults.
 fn cluster(warm_up: Duration, peers: &[&str]) -> Cluster {
     let settings = settings(Duration::from_secs(3), Duration::from_secs(4), warm_up);
     Cluster::new(CRITERIA, settings, peers)
@@ -42,8 +42,8 @@ fn warm(cluster: &Cluster, warm_up: Duration) -> u64 {
     cluster.now.unix_nanos + warm_up.as_nanos() as u64
 }
 
-/// The router's choice of a replica for a trace: when the replicas change, no more traces move than
-/// must, as with the router's hash ring.
+/// The router's choice of a replica for a trace: when the replicas change, as few traces as
+/// possible move, as with the router's hash ring.
 fn choice<'a>(trace_id: &[u8], among: &[&'a str]) -> &'a str {
     let weight = |name: &&str| {
         let bytes = trace_id.iter().chain(name.as_bytes());
@@ -70,7 +70,7 @@ fn route(cluster: &mut Cluster, requests: &[Request]) {
     }
 }
 
-/// The time that a session takes to be sent.
+/// Time that a session takes to be sent.
 const SENDING: Duration = Duration::from_millis(5);
 
 fn until_closed(cluster: &mut Cluster) {
@@ -114,8 +114,8 @@ struct Outcome {
 
 fn outcome(truth: &Labels, told: &[Told], round: u16) -> Outcome {
     let mut given = Labels::new();
-    // A replica may revise its verdict, and the last one counts; replicas do not revise each
-    // other's, so each label that one ended with counts.
+    // A replica may revise its verdict, and its last label counts. Replicas do not revise each
+    // other's verdicts, so the last label of each replica counts.
     for told in told.iter().filter(|told| round_of(&told.trace_id) == round) {
         let key = (
             recorded_id(&told.trace_id).to_owned(),
@@ -185,7 +185,7 @@ fn by_trace_id_scaling_and_killing_give_no_wrong_verdict() {
         cluster.pass(SENDING);
     }
     until_closed(&mut cluster);
-    // Round 1: three become one while sessions are under way.
+    // Round 1: three replicas become one while sessions are under way.
     let under_way = renewed(&cluster, 1);
     send_begun(&mut cluster, &under_way);
     cluster.set_peers(&["a"]);
@@ -194,7 +194,7 @@ fn by_trace_id_scaling_and_killing_give_no_wrong_verdict() {
     }
     send_rest(&mut cluster, &under_way);
     cluster.notice();
-    // Round 2: one becomes three.
+    // Round 2: one replica becomes three.
     let under_way = renewed(&cluster, 2);
     send_begun(&mut cluster, &under_way);
     cluster.confirm();
@@ -204,7 +204,7 @@ fn by_trace_id_scaling_and_killing_give_no_wrong_verdict() {
     }
     send_rest(&mut cluster, &under_way);
     cluster.notice();
-    // Round 3: one of three is killed.
+    // Round 3: one of three replicas is killed.
     let under_way = renewed(&cluster, 3);
     send_begun(&mut cluster, &under_way);
     cluster.confirm();
@@ -212,7 +212,7 @@ fn by_trace_id_scaling_and_killing_give_no_wrong_verdict() {
     cluster.set_peers(&["a", "d"]);
     send_rest(&mut cluster, &under_way);
     cluster.notice();
-    // Round 4: nothing changes any more.
+    // Round 4: the replicas no longer change.
     for requests in renewed(&cluster, 4) {
         route(&mut cluster, &requests);
         cluster.pass(SENDING);
@@ -262,7 +262,8 @@ fn spread(
     }
 }
 
-/// Verdicts on the sessions of two rounds; the second round begins when all replicas have noticed.
+/// Verdicts on the sessions of two rounds; the second round begins when all replicas have noticed
+/// that spans are spread.
 fn spread_twice(place: impl Fn(usize, usize) -> usize, is_noticed: bool) -> [Outcome; 2] {
     let sessions = sessions();
     let truth = truth(&sessions);

@@ -143,8 +143,8 @@ impl Request {
         }
     }
 
-    /// The parts of the request, by the place that `place` chooses for their trace id, which is
-    /// empty for a log record without one.
+    /// The parts of the request, by the index that `place` chooses for their trace id (empty for a
+    /// log record without one).
     pub(super) fn placed(&self, place: impl Fn(&[u8]) -> usize) -> BTreeMap<usize, Self> {
         let mut places: Vec<usize> = Vec::new();
         self.clone().each_trace_id(&mut |id| places.push(place(id)));

@@ -80,7 +80,8 @@ impl Cluster {
         self.peers = peers.iter().map(ToString::to_string).collect();
     }
 
-    /// Starts a replica, which looks its peers up at once; the next one starts a little later.
+    /// Starts a replica, which looks up its peers at once; each further replica starts a little
+    /// later.
     pub(super) fn start(&mut self, name: &'static str) {
         let replica = Replica {
             pipeline: Pipeline::new(self.settings.clone(), self.now),

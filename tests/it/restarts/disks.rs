@@ -24,10 +24,10 @@ use crate::support::program::{Running, http, is_acknowledged};
 use crate::support::repetitions::number;
 use crate::support::spans::request;
 
-/// Runs whose traces are judged.
+/// Number of runs whose traces are judged.
 const N_RUNS: u64 = 5;
 
-/// Large requests, so that segments are completed, freed and reused.
+/// Number of large requests: enough that segments are completed, freed and reused.
 const N_FILLERS: u64 = 10;
 const FILLER_SIZE: usize = 1_500_000;
 
@@ -124,7 +124,7 @@ fn requests(present: u64) -> Vec<(Vec<String>, Vec<u8>)> {
     requests
 }
 
-/// The name of a span, by which it is recognised.
+/// The id of a span, as a text.
 fn span_id(span: &Span) -> String {
     format!("{:?} {:?}", span.trace_id, span.span_id)
 }
@@ -254,8 +254,8 @@ async fn undisturbed(requests: &[(Vec<String>, Vec<u8>)]) -> BTreeMap<Vec<u8>, V
     received.scores
 }
 
-/// Every acknowledged span has arrived, and each score as in the undisturbed run. Returns how many
-/// spans and scores came more than once.
+/// Checks that every acknowledged span has arrived, and each score as in the undisturbed run.
+/// Returns how many spans and scores were duplicates.
 fn check(
     what: &str,
     acknowledged: &[(Vec<String>, Vec<u8>)],

@@ -1,4 +1,4 @@
-//! A trace of the real program that stays open for longer than the journal keeps its first records.
+//! The real program: a trace that stays open for longer than the journal keeps its first records.
 
 use super::*;
 

@@ -137,7 +137,7 @@ impl Running {
         addresses.expect("it listens")
     }
 
-    /// Like [`Self::addresses`]; `None` if it has ended before.
+    /// Like [`Self::addresses`], but `None` if the program ended before it reported them.
     pub(crate) fn addresses_unless_ended(&mut self) -> Option<[String; 2]> {
         let mut addresses = BTreeMap::new();
         while addresses.len() < 3 {

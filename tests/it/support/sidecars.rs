@@ -41,8 +41,9 @@ const WHOLE: [&str; 5] = [
     "js-vercel-ai-sdk-v7/",
 ];
 
-/// Sends every recorded session through a sidecar. Those of one trace share it. Those of several
-/// have one each: their traces complete each other's calls where they are judged in one slice.
+/// Sends every recorded session through a sidecar. Sessions of one trace share a sidecar. A session
+/// of several traces has a sidecar of its own: its traces complete each other's calls if they are
+/// judged in one slice.
 pub(crate) async fn all_pass_through(scenarios: Vec<Scenario>, protocol: Protocol) {
     let is_of_one_trace = |scenario: &Scenario| replayed(&scenario.requests).0 <= 1;
     let (of_one, of_several): (Vec<_>, Vec<_>) = scenarios.into_iter().partition(is_of_one_trace);
@@ -309,7 +310,7 @@ pub(crate) fn is_ours(body: &[u8]) -> bool {
     memchr::memmem::find(body, b"\x0a\x09spanscore").is_some()
 }
 
-/// The number of traces of these requests, and the trajectories of those with anything to judge,
+/// The number of traces of these requests, and the trajectories of traces with anything to judge,
 /// without ports and clocks.
 pub(crate) fn replayed(requests: &[(String, Vec<u8>)]) -> (usize, Vec<Arc<Trajectory>>) {
     let rules = rules(&Config::default());

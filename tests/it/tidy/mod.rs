@@ -12,8 +12,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The import table of the program: a room, and the rooms that it may import. What the crates below
-/// it may import, their `Cargo.toml` says. Reasons for entries: `tls` reads certificate files for
+/// The import table of the program: a room, and the rooms that it may import. `Cargo.toml` decides
+/// what each crate below it may import. Reasons for entries: `tls` reads certificate files for
 /// both ends of a connection, so neither `listen` nor `transport` can own it. `register` answers
 /// with the lines of `export::score_line`. `receive` imports `transport` for the refusal of its
 /// queue, which is one type from the queue to the answer, and for the largest request that the
@@ -353,8 +353,8 @@ impl Source {
             .enumerate()
             .map(|(line_idx, line)| (line_idx + 1, line))
             .filter(move |(_, line)| {
-                // An item behind `#[cfg(test)]` ends with its line (`mod tests;`) or with a brace
-                // at the margin, where rustfmt puts it.
+                // An item behind `#[cfg(test)]` ends with its line (`mod tests;`) or with an
+                // unindented brace, where rustfmt puts it.
                 let is_of_test = in_test_item || line.starts_with("#[cfg(test)]");
                 in_test_item = is_of_test && !line.ends_with(';') && !line.starts_with('}')
                     || in_test_item && line.starts_with(' ');
@@ -451,7 +451,8 @@ fn allowed_of(module: &str) -> Option<&'static [&'static str]> {
     rows.into_values().next_back()
 }
 
-/// Our rooms that a line names: `crate::span::Span` names `span`; `crate::{a, b}` is not our style.
+/// The rooms of this crate that a line names: `crate::span::Span` names `span`. `crate::{a, b}` is
+/// not our style.
 fn crate_paths(line: &str) -> impl Iterator<Item = &str> {
     line.match_indices("crate::").map(|(at, _)| {
         let rest = &line[at + "crate::".len()..];

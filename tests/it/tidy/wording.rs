@@ -138,7 +138,7 @@ fn the_core_names_no_framework_outside_its_convention() {
         ["otlp", "judge"].contains(&room_of(&file.module))
             && !file.is_test()
             && !file.module.starts_with("judge::extract::spans::conventions")
-            // Its rows use the spelling of the frameworks' attributes.
+            // The table of this module spells names as the frameworks do.
             && file.module != "judge::extract::spans::keys"
     };
     for file in sources().iter().filter(|file| is_of_core(file)) {

@@ -41,7 +41,7 @@ const OWN_SWITCH: &[(&str, &str)] = &[
     ("output.value", "gen_ai.tool.call.result"),
 ];
 
-/// The operation that a word for a kind becomes. OpenInference's own switch leaves chains out.
+/// The operation that a word for a kind stands for. OpenInference's own mapping leaves out chains.
 fn operation(kind: &str) -> Option<&'static str> {
     Some(match kind.to_lowercase().as_str() {
         "llm" | "chat" => "chat",

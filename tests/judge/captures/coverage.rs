@@ -134,7 +134,8 @@ fn assert_part_current(path: &str, part: &str) {
     assert_current(path, &format!("{before}{BEGIN}{part}{END}{after}"));
 }
 
-/// A list of what is missing: each reason once, with its columns and the frameworks it is true of.
+/// A list of what is missing: each reason once, with its columns and the frameworks that it applies
+/// to.
 fn missing(exceptions: &Value) -> String {
     let mut frameworks: Vec<(String, &str, Vec<&str>)> = Vec::new();
     for (framework, reasons) in reasons(exceptions) {

@@ -276,7 +276,7 @@ fn compare(
             format!("{} {} at {at}", call.name, call.convention),
         );
     }
-    // The members of a parallel group share one position.
+    // The members of a parallel group have one position.
     let place = |at: usize| {
         expected
             .iter()

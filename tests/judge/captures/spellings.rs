@@ -1,6 +1,6 @@
-//! Spellings of calls as the smallest request that has them, written by hand after what products
-//! send: `tests/data/spellings`, each with the calls that were made. Proves nothing about what a
-//! product sends beside them; recorded sessions do.
+//! The smallest request with each spelling of a call, written by hand from what products send:
+//! `tests/data/spellings`, each with the calls that were made. Proves nothing about what a product
+//! sends beside them; recorded sessions do.
 
 use std::path::Path;
 

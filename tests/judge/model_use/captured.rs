@@ -1,6 +1,7 @@
 //! The sums of recorded runs, which are known from elsewhere: the scripted model of the newer
-//! recordings counts 11 and 7 tokens for each reply, that of the older ones 51, 52, 53, … and 12;
-//! three frameworks also record each agent's own total, which is not read where models are seen.
+//! recordings counts 11 and 7 tokens for each reply; the model of the older ones counts 51, 52, 53,
+//! … and 12. Three frameworks also record each agent's own total, which is not read where models
+//! are seen.
 
 use judge::assemble::Settings;
 use judge::pipeline::Pipeline;
@@ -16,7 +17,7 @@ use crate::support::now;
 const OF_TRACES: &[(&str, [u64; 3])] = &[
     ("agno/nested", [6, 321, 72]),
     ("anthropic-own-spans/below_agent", [5, 55, 35]),
-    // Another instrumentation reports each call around it, or beside it.
+    // A second instrumentation reports each call as a parent or a sibling.
     ("anthropic-own-spans/openinference", [5, 55, 35]),
     ("anthropic-own-spans/openllmetry", [5, 55, 35]),
     ("google-adk/nested", [6, 321, 72]),

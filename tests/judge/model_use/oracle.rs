@@ -59,7 +59,7 @@ impl Made {
         if self.kind == "agent" {
             attributes["gen_ai.agent.name"] = json!(format!("agent {at}"));
         }
-        // Children lie in their parents, and all spans at moments of their own.
+        // Children lie within their parents, and no two spans share a moment.
         let (at, n) = (at as u64, n as u64);
         Node::new(self.kind, self.parent, (at, 3 * n - at), attributes)
     }
@@ -99,7 +99,7 @@ fn limits(tree: &[Made], scope: &str, arriving: &[usize], cut: Cut) -> Vec<(Stri
 /// Bounds of a sum; the upper one only if it is known.
 type Sum = (u64, Option<u64>);
 
-/// The two sides of one model call.
+/// The input and the output of one model call.
 type Call = [Sum; 2];
 
 fn call(usage: Usage) -> Call {
@@ -136,7 +136,8 @@ fn usage_below(tree: &[Made], at: usize) -> Option<Call> {
             _ => usage_below(tree, child),
         };
         let Some(usage) = usage else { continue };
-        // A side that one of several did not record is open, and the rest of it certain.
+        // A side that one of several calls did not record is open, and the rest of the sum is
+        // certain.
         found = Some(match found {
             None => usage,
             Some(sum) => [0, 1].map(|side| plus(sum[side], usage[side])),
@@ -283,7 +284,7 @@ fn made() -> impl Strategy<Value = Made> {
     (kind, any::<prop::sample::Index>(), usage(), 0..30_usize).prop_map(
         |(kind, parent, usage, spelling)| Made {
             kind,
-            // Made a position below.
+            // Any number: `trees` takes it modulo the number of earlier spans.
             parent: Some(parent.index(1 << 20)),
             usage: if kind == "tool" { [None, None] } else { usage },
             spelling,
@@ -333,7 +334,7 @@ proptest! {
         is_chain in any::<bool>(),
         total in usage(),
     ) {
-        // Not the root.
+        // Any span but the root.
         let around = 1 + around.index(tree.len() - 1);
         let mut wrapped = tree.clone();
         wrapped[around].parent = Some(tree.len());

@@ -76,7 +76,7 @@ fn calls_of_one_name_fold_unless_their_arguments_differ() {
     inner_is(&two, 2);
     inner_is(&one, 1);
     inner_is(&json!({}), 1);
-    // The bare text of the only argument.
+    // The bare text of a call's only argument.
     inner_is(&json!({ "gen_ai.tool.call.arguments": "1" }), 1);
     let long = json!({ "amount": 1, "note": "x".repeat(20_000) });
     inner_is(&with_args(&long), 1);
@@ -127,7 +127,7 @@ fn two_reports_of_one_call_fold_where_clocks_have_milliseconds() {
         assert_count("pay", 1, &run(first, second, none()));
     }
     assert_count("pay", 2, &run((20, 30), (31, 40), none()));
-    // Arguments on one side only are no difference; arguments on both sides may be one.
+    // Arguments on one side only are not a difference; arguments on both sides may be one.
     let args = |sum: u64| with_args(&json!({ "sum": sum }));
     assert_count("pay", 1, &run((20, 30), (20, 30), [json!({}), args(1)]));
     assert_count("pay", 1, &run((20, 30), (20, 30), [args(1), args(1)]));

@@ -41,9 +41,9 @@ struct Asked {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Same {
     Nothing,
-    /// Both at one path.
+    /// Both conditions at one path.
     OnePath,
-    /// Each at a path of its own.
+    /// Each condition at a path of its own.
     APathEach,
 }
 
@@ -129,7 +129,7 @@ impl Made {
     }
 }
 
-/// The calls in the form that tests write; the values of one of them may be unknown.
+/// The calls in the notation of tests; the values of one of them may be unknown.
 fn written(calls: &[Made], unknown: Option<usize>) -> Written {
     let written = calls.iter().enumerate().map(|(at, call)| Call {
         name: call.name.to_owned(),
@@ -361,7 +361,7 @@ fn naively(asked: &Asked, calls: &[Made]) -> (Option<f64>, usize, usize, Vec<usi
         (0, ..) => Some(1.0),
         (_, 0, _) => Some(f64::from(n_kept as u32) / f64::from(n_activations as u32)),
         (_, _, 0) => None,
-        // The failure is certain.
+        // NaN stands for a certain failure with an unknown score.
         _ => Some(f64::NAN),
     };
     (score, n_activations, n_violations, violated)
@@ -389,7 +389,7 @@ proptest! {
         prop_assert_eq!(evaluation.verdict == Verdict::Fail, !evaluation.offending().is_empty());
     }
 
-    /// The verdict holds whatever the values that were not captured.
+    /// The verdict holds whatever the uncaptured values are.
     #[test]
     fn a_verdict_holds_whatever_an_unknown_value_is(
         calls in calls(),

@@ -134,7 +134,7 @@ fn model_use(written: &Written) -> ModelUse {
     }
 }
 
-/// The only place that turns written calls into a trajectory, so that a test could send spans
+/// Builds a trajectory from written calls. No other function does, so a test could send spans
 /// through the pipeline instead.
 pub(crate) fn trajectory(written: &Written) -> Trajectory {
     let resource = Arc::new(Resource {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::repetitions::number;
 
-/// At most this many calls have criteria of their own.
+/// Maximum number of calls that have criteria of their own.
 const MAX_CALLS: usize = 5;
 
 /// One criterion of each kind, picked at random; `.ci/extended properties` takes all.

@@ -15,7 +15,7 @@ const AGENTS: &[&str] = &["lead", "helper", "clerk"];
 const LOCAL: u32 = 0x100;
 const REMOTE: u32 = 0x300;
 
-/// One request that holds one trace.
+/// One request with one trace.
 pub(crate) fn request(random: &mut Rng) -> Vec<u8> {
     let mut made = Made {
         random,

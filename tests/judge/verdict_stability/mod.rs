@@ -1,8 +1,8 @@
 //! Verdicts given early never change. Any part of the spans of a real or generated trace arrives
 //! first, some of them unfinished; the trace is judged as at shutdown; then the rest arrives in two
 //! parts, and no verdict may change or be withdrawn. The missing spans merge calls, reveal
-//! hand-offs, carry arguments, shift clocks, and move the evaluated span. Proves only in the plain
-//! case that an early verdict is given where one could be.
+//! hand-offs, contain arguments, shift clocks, and move the evaluated span. Proves only in the
+//! plain case that an early verdict is given where one could be.
 
 pub(crate) mod criteria;
 pub(crate) mod generated_traces;
@@ -207,8 +207,8 @@ fn no_verdict_given_early_on_a_made_trace_changes() {
 
 // === what is certain in the plain case, and what is not ===
 
-/// The agent still runs: its root has not arrived, and its calls are siblings beneath it. The
-/// argument tells whether the SDK marks their parent as local.
+/// The agent still runs: its root has not arrived, and its calls are siblings below the root. The
+/// argument says whether the SDK marks their parent as local.
 fn early(says_so: bool, evaluate: Value) -> Verdict {
     let rules = rules(&[json!({ "name": "early", "evaluate": evaluate })]);
     let call = |name: &str, args: Value| SpanCall {

@@ -24,7 +24,7 @@ use crate::support::spans::{self, SpanCall, spans_of_run};
 const LOCAL: u16 = 0x101;
 const REMOTE: u16 = 0x301;
 
-/// Losses for each captured session; `.ci/extended properties` has more rounds.
+/// Number of losses for each captured session; `.ci/extended properties` has more rounds.
 const N_LOSSES: usize = 2;
 
 fn verdicts(judged: &Judged) -> BTreeMap<Subject, (&Evaluation, Verdict)> {

@@ -1,4 +1,4 @@
-//! Eviction when the buffer is full: it closes traces of the peer that holds the most, and of this
+//! Eviction when the buffer is full: it closes traces of the peer that uses the most, and of this
 //! peer's largest service. The receiver's tests check how a peer's address is found.
 
 use otlp::span::PeerId;

@@ -10,7 +10,7 @@ use text::{Clean, code, counted};
 /// Maximum number of alignment entries in a text: a person reads no more, and a runaway agent makes
 /// thousands of calls.
 const MAX_ENTRIES: usize = 16;
-/// The longest run of entries of one kind that is shown whole.
+/// Maximum length of a run of entries of one kind that is shown whole.
 const MAX_RUN: usize = 6;
 /// The number of entries of a folded run that are shown, next to the first difference.
 const N_SHOWN_OF_RUN: usize = 2;

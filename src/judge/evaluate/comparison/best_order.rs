@@ -307,8 +307,8 @@ impl<'a> Search<'a> {
         Some(pairs)
     }
 
-    /// Returns the calls that an expected call can use. Of calls in one class, a call is skipped if
-    /// another begins and ends no later.
+    /// Returns the calls that an expected call can use. Skips a call if another call of its class
+    /// begins and ends no later.
     fn candidates(
         &mut self,
         expected: usize,

@@ -118,7 +118,7 @@ fn a_run_stays_one_whose_operation_litellm_has_overwritten() {
 }
 
 /// `OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT` cuts a reply in the middle of its text, before the first
-/// word that speaks of a call.
+/// word that mentions a call.
 #[test]
 fn a_reply_that_its_sdk_has_cut_may_have_held_calls_whatever_is_left_of_it() {
     let messages =

@@ -1,5 +1,5 @@
 //! Spans of products without a capture in `tests/captures`, as those products document or were
-//! observed to write them. Does not prove that a newer version still writes them so.
+//! observed to write them. Does not prove that a newer version writes the same.
 
 use serde_json::json;
 

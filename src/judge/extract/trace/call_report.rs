@@ -44,7 +44,7 @@ pub(crate) fn args_differ(one: Option<&Payload>, other: Option<&Payload>) -> boo
         && !lost_its_name(Some(other), Some(one))
 }
 
-/// Returns the arguments that say more about the same call, or else the first.
+/// Returns the more complete of two arguments of the same call, or else the first.
 pub(crate) fn more_of<P: Borrow<Payload>>(one: Option<P>, other: Option<P>) -> Option<P> {
     let [first, second] = [&one, &other].map(|args| args.as_ref().map(Borrow::borrow));
     let is_cut = |args: Option<&Payload>| args.is_some_and(Payload::is_cut);

@@ -184,7 +184,7 @@ fn a_criterion_keeps_its_revision_on_the_way_through_a_message() {
             .unwrap_or_else(|error| panic!("{written}: {error}"));
         let message = super::super::criterion(&criterion).unwrap();
         let bytes = message.encode_to_vec();
-        // The descriptors know every field that the generated types write.
+        // The descriptors have every field that the generated types write.
         let dynamic = DynamicMessage::decode(criterion_message(), bytes.as_slice()).unwrap();
         assert_eq!(dynamic.unknown_fields().count(), 0, "{written}");
         let message = messages::Criterion::decode(bytes.as_slice()).unwrap();

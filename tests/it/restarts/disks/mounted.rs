@@ -71,7 +71,7 @@ fn is_refused(otlp: &str, admin: &str, reasons: &[&str]) {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Lazily: after a failed test a process may still use it.
+        // Lazily, since after a failed test a process may still use the mount.
         let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }
@@ -177,7 +177,7 @@ async fn an_ext4_whose_power_is_cut_has_everything_acknowledged() {
             "python3",
             &["-c", CUT_POWER, path.to_str().unwrap()]
         ));
-        // The disk is gone, the process still runs.
+        // The disk is gone, while the process still runs.
         is_refused(&otlp, &admin, &["disk_error"]);
         first.signal(Signal::KILL);
         first.child.wait().unwrap();
