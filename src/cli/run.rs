@@ -26,8 +26,8 @@ const PROXIES: [&str; 6] = [
     "all_proxy",
 ];
 
-/// The variable of the injection (deploy/kustomize/inject) with the containers of the pod that
-/// export to another endpoint.
+/// Environment variable that the injection (deploy/kustomize/inject) sets: the containers of the
+/// pod that export to another endpoint.
 const ELSEWHERE: &str = "SENDERS_ELSEWHERE";
 pub(super) fn run(
     args: &Run,

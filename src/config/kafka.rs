@@ -168,10 +168,10 @@ pub enum KafkaStart {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KafkaPartitioner {
-    /// FNV-1a, as the OpenTelemetry Collector does by default.
+    /// FNV-1a, the default of the OpenTelemetry Collector.
     #[default]
     SaramaCompat,
-    /// Murmur2, as Kafka's Java clients do.
+    /// Murmur2, the default of Kafka's Java clients.
     Murmur2,
 }
 

@@ -265,7 +265,7 @@ fn every_key_can_be_set_by_a_variable() {
             let value = match defaults.pointer(&format!("/{}", path.join("/"))) {
                 Some(serde_json::Value::String(text)) => text.clone(),
                 Some(value) => value.to_string(),
-                // Below `tls: null` and `sasl: null`.
+                // A key below `tls: null` or `sasl: null`, which has no value.
                 None if path.ends_with(&["mechanism".to_owned()]) => "PLAIN".to_owned(),
                 None if path.ends_with(&["insecure_skip_verify".to_owned()]) => "false".to_owned(),
                 None => "x.pem".to_owned(),

@@ -251,7 +251,7 @@ async fn mlflow_creates_once_and_updates_from_then_on() {
     assert_eq!(sent(&telemetry, "writer_mlflow"), 2);
 }
 
-/// Spans reach a backend late, but the wait is limited.
+/// A span may reach its backend later than its score. The wait for the span is limited.
 #[tokio::test]
 async fn an_unknown_span_is_retried_for_ten_minutes_and_blocks_no_other() {
     let phoenix =

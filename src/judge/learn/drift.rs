@@ -426,8 +426,8 @@ impl<'a> Pool<'a> {
     }
 
     /// Returns the tool whose share of runs differs most significantly; if all differ too little,
-    /// the tool with the largest difference. A difference is measured in its standard deviations:
-    /// in varied runs, chance changes the shares of frequent tools by more than a rare tool's share
+    /// the tool with the largest difference. Differences are measured in standard deviations: in
+    /// varied runs, chance changes the shares of frequent tools by more than a rare tool's share
     /// ever changes.
     fn tool_use(&self, old: &Totals, new: &Totals) -> ToolUse {
         let of_tool = |tool: usize| {

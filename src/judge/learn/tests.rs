@@ -205,7 +205,7 @@ fn a_call_that_has_not_ended_answers_nothing() {
     }
 }
 
-// --- drift
+// === drift ===
 
 /// Reproducible numbers below `n`.
 struct Numbers(u64);

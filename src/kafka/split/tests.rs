@@ -13,7 +13,8 @@ use super::*;
 
 const BOTH: [KafkaRecords; 2] = [KafkaRecords::Partition, KafkaRecords::Trace];
 
-/// Resources of scopes of spans; a span is the number of its trace.
+/// The resources of a request, each a list of scopes, each a list of spans, each the number of its
+/// trace.
 type Shape = Vec<Vec<Vec<u8>>>;
 
 /// Trace 0 has an id that is not valid.

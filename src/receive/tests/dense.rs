@@ -59,7 +59,7 @@ async fn spans_are_counted_as_they_are_read_and_too_many_are_refused() {
     );
     assert!(taken >= body.len() + spans, "{taken} bytes for {spans}");
 
-    // Fits alone, but not beside the other request.
+    // This request fits alone, but not beside the other one.
     let more = request(3_500);
     let refused = read_and_validate(&more, &limits).await.err().unwrap();
     assert_eq!(
@@ -69,7 +69,7 @@ async fn spans_are_counted_as_they_are_read_and_too_many_are_refused() {
     drop(validated);
     read_and_validate(&more, &limits).await.unwrap();
 
-    // Can never fit.
+    // This request can never fit.
     let refused = read_and_validate(&request(20_000), &limits)
         .await
         .err()

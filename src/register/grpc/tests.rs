@@ -366,7 +366,7 @@ async fn rules_references_and_limits_are_judged_as_rest_judges_them() {
             .as_str()
             .is_some_and(|text| text.starts_with("3 calls were made"))
     );
-    // Also with scores and details.
+    // Scores and details are equal, too.
     for (grpc, rest) in judged["evaluations"]
         .as_array()
         .into_iter()

@@ -174,7 +174,7 @@ async fn mistakes_that_a_start_passed_over_are_reported_at_once() {
     )
     .unwrap();
     let fixture = start_in(folder, Arc::new(Disk), Start::Unsound);
-    // Long before the first poll.
+    // The first poll comes much later.
     time::sleep(Duration::from_secs(1)).await;
     assert_eq!(fixture.n_refused(), 1);
     fixture.write(&text("mended"));

@@ -42,7 +42,7 @@ async fn a_criterion_is_registered_read_replaced_and_taken_out() {
     )
     .await;
     assert_eq!((status, &same["revision"]), (200, &made["revision"]));
-    // Before the file's criteria.
+    // A registration replaces the file's criterion of its name.
     let (status, _, front) = call(&register, "PUT", "/v1/criteria/a", &[], ORDER).await;
     assert_eq!(
         (status, front["shadows"]["source"].as_str()),

@@ -29,10 +29,10 @@ const RECORDS_AT_ONCE: usize = 256;
 /// Maximum lag of a leader's clock behind ours, in nanoseconds.
 const LEADERS_CLOCK: u64 = 500_000_000;
 
-/// Interval between queries to a leader for the end of its log, while a judgement is due and
-/// otherwise.
+/// Interval between queries to a leader for the end of its log, while a judgement is due.
 const ASK_DUE: Duration = Duration::from_millis(200);
 
+/// Interval between such queries while no judgement is due.
 const ASK_IDLE: Duration = Duration::from_secs(5);
 
 /// Time for which leaders are queried before polling continues.

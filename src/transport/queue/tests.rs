@@ -114,7 +114,7 @@ fn room_is_known_before_a_request_is_read() {
     assert_eq!(room(0), Err(QueueRefusal::Full));
     let taken = queue.take(now()).unwrap();
     queue.finish(taken);
-    // Half is free. An eighth of the free and an eighth of the used bytes stay free.
+    // Half of the capacity is free. Of this half, and of the used half, an eighth stays free.
     let most = queue.capacity() * 3 / 8 - OVERHEAD;
     assert_eq!(
         [room(most), room(most + 1)],
@@ -253,7 +253,7 @@ fn who_holds_most_is_refused_while_others_still_find_room() {
     assert_eq!(queue.check_room(PeerId(2), 0), Ok(()));
     assert_eq!(queue.offer(from(2, 40)), Ok(()));
     assert_eq!(notebook.0.lock().last(), Some(&("queued", 2)));
-    // A request that is queued stays.
+    // Queued requests stay in the queue.
     let order: Vec<_> = std::iter::from_fn(|| items(queue.take(now()))).collect();
     assert_eq!(order, [1, 1, 1, 2]);
 }

@@ -50,7 +50,8 @@ fn pki() -> Pki {
 }
 
 impl Pki {
-    /// Presents the certificate; with `is_mutual` it admits only clients that present one too.
+    /// Returns an acceptor that presents the certificate; with `is_mutual` it admits only clients
+    /// that present one, too.
     fn acceptor(&self, is_mutual: bool) -> TlsAcceptor {
         let read = |path: &Path| CertificateDer::from_pem_file(path).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -11,8 +11,8 @@ use super::replica::Told;
 use super::sessions::{Request, Session, recorded_id, round_of, sessions};
 use super::simulated::{Cluster, Replica, settings};
 
-/// Two criteria that half of the sessions meet, and two about calls that must not be there: half of
-/// a trace fails the former and passes the latter.
+/// Two criteria that require calls, which half of the sessions make, and two that forbid calls. A
+/// trace with a missing half fails the former and passes the latter.
 const CRITERIA: &str = r#"criteria=[
     { "name": "ends", "evaluate": { "constraints": { "rules": [{ "existence": { "a":
         "^(create_order|book_flight|book_trip|send_receipt|publish_report|cancel_booking)$"

@@ -55,7 +55,7 @@ fn the_same_instrumentation_that_captures_shows_that_there_are_none() {
         let verdict = verdict(&never_rm(), &[agent(), captured(2), call]);
         assert_eq!(verdict, Verdict::Pass);
     }
-    // The convention of a product is one instrumentation, whatever the names of its scopes.
+    // A product that has a convention of its own is one instrumentation, with any number of scopes.
     let call = |id: u64, scope: &'static str, more: &Value| {
         let mut values = json!({ "tool.name": "bash" });
         let more = more.as_object().unwrap().clone();

@@ -17,7 +17,7 @@ const MAX_INDEXED: u64 = 1 << 20;
 /// Spends work from a budget; returns `false` if too little is left.
 pub(crate) type Spend<'s> = dyn FnMut(u64) -> bool + 's;
 
-/// The kinds of copies.
+/// Conditions under which two values `a` and `b` share text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Copied {
     /// A text of `a` is inside a text of `b`.
