@@ -1,20 +1,21 @@
 //! `spanscore learn`: writes rules and a baseline from recorded good runs, and reports skipped
 //! runs.
 
-use std::collections::BTreeSet;
-use std::io;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
 use std::path::Path;
 
 use judge::evaluate::Verdict;
 use judge::extract::Trajectory;
 use judge::learn::{self, Baseline, GroupKey};
-use judge::pipeline::Rules;
+use judge::pipeline::{Judged, Rules};
 use text::counted;
 
 use super::args::Learn;
 use super::{Exit, Streams, output, replayed};
 use crate::config::{self, LearnedGroup};
 use crate::export::score_line::Clean;
+
 pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> io::Result<Exit> {
     let replayed = match replayed::judge(&args.recordings, rules) {
         Ok(replayed) => replayed,
@@ -24,74 +25,7 @@ pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> i
                 .map(|()| Exit::Unreadable);
         }
     };
-    let bad: BTreeSet<u64> = replayed
-        .judged
-        .evaluations
-        .iter()
-        .filter(|evaluation| matches!(evaluation.verdict, Verdict::Fail | Verdict::Error))
-        .map(|evaluation| evaluation.trajectory.arrival)
-        .collect();
-    let trajectories = &replayed.judged.trajectories;
-    let (n_cut, n_bad) = (
-        trajectories.iter().filter(|run| run.cut_short).count(),
-        trajectories
-            .iter()
-            .filter(|run| !run.cut_short && bad.contains(&run.arrival))
-            .count(),
-    );
-    let good = trajectories
-        .iter()
-        .map(|run| &**run)
-        .filter(|run: &&Trajectory| !run.cut_short && !bad.contains(&run.arrival));
-    let all: BTreeSet<GroupKey> = trajectories
-        .iter()
-        .map(|run| config::group_of_run(run))
-        .collect();
-    let (groups, small): (Vec<_>, Vec<_>) = learn::group_runs(good, config::group_of_run)
-        .into_iter()
-        .partition(|(_, runs)| runs.len() >= args.min_runs);
-    let has_calls = |run: &&Trajectory| !run.tool_calls.is_empty();
-    let (groups, idle): (Vec<_>, Vec<_>) = groups
-        .into_iter()
-        .partition(|(_, runs)| runs.iter().any(has_calls));
-
-    for (n, why) in [
-        (n_cut, "cut short"),
-        (n_bad, "failed by a criterion or in error"),
-    ] {
-        if n > 0 {
-            let runs = counted(n, "run", "runs");
-            writeln!(streams.err, "left out: {runs} {why}")?;
-        }
-    }
-    for (key, runs) in &small {
-        writeln!(
-            streams.err,
-            "left out: {} of {} (fewer than --min-runs {})",
-            counted(runs.len(), "run", "runs"),
-            Clean(&config::group_text(key)),
-            args.min_runs
-        )?;
-    }
-    for (key, runs) in &idle {
-        writeln!(
-            streams.err,
-            "left out: {} of {} (none called a tool)",
-            counted(runs.len(), "run", "runs"),
-            Clean(&config::group_text(key)),
-        )?;
-    }
-    for (key, runs) in &groups {
-        let n_tools = learn::n_tools_left_out(runs);
-        if n_tools > 0 {
-            writeln!(
-                streams.err,
-                "left out: the {} of {} that the fewest runs call",
-                counted(n_tools, "tool", "tools"),
-                Clean(&config::group_text(key)),
-            )?;
-        }
-    }
+    let groups = choose(&replayed.judged, args.min_runs, streams.err)?;
     if groups.is_empty() {
         streams.complain(&format!(
             "nothing to learn from: no agent has {} good runs; record more, or lower --min-runs",
@@ -99,7 +33,6 @@ pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> i
         ))?;
         return Ok(Exit::CriterionFailed);
     }
-
     let learned: Vec<LearnedGroup> = groups
         .iter()
         .map(|(key, runs)| LearnedGroup {
@@ -109,11 +42,79 @@ pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> i
             limits: learn::limits(runs),
         })
         .collect();
-    let baseline = Baseline::new(&groups.into_iter().collect());
-    let baseline = baseline.to_json().map_err(io::Error::other)?;
+    let runs = replayed.judged.trajectories.iter();
+    let all: BTreeSet<GroupKey> = runs.map(|run| config::group_of_run(run)).collect();
     let criteria = config::learned_criteria(&learned, &all);
+    let baseline = Baseline::new(&groups).to_json().map_err(io::Error::other)?;
+    write(args, &learned, [&criteria, &baseline], streams)
+}
+
+/// Returns the good runs to learn from, by group. Prints what is left out, and why.
+fn choose<'j>(
+    judged: &'j Judged,
+    min_runs: usize,
+    err: &mut dyn Write,
+) -> io::Result<BTreeMap<GroupKey, Vec<&'j Trajectory>>> {
+    let bad: BTreeSet<u64> = judged
+        .evaluations
+        .iter()
+        .filter(|evaluation| matches!(evaluation.verdict, Verdict::Fail | Verdict::Error))
+        .map(|evaluation| evaluation.trajectory.arrival)
+        .collect();
+    let runs = judged.trajectories.iter().map(|run| &**run);
+    let (cut, whole): (Vec<_>, Vec<_>) = runs.partition(|run| run.cut_short);
+    let (failed, good): (Vec<_>, Vec<_>) = whole
+        .into_iter()
+        .partition(|run| bad.contains(&run.arrival));
+    for (left_out, why) in [
+        (cut, "cut short"),
+        (failed, "failed by a criterion or in error"),
+    ] {
+        if !left_out.is_empty() {
+            let runs = counted(left_out.len(), "run", "runs");
+            writeln!(err, "left out: {runs} {why}")?;
+        }
+    }
+    let mut groups = learn::group_runs(good, config::group_of_run);
+    let small: BTreeMap<_, _> = groups
+        .extract_if(.., |_, runs| runs.len() < min_runs)
+        .collect();
+    let idle: BTreeMap<_, _> = groups
+        .extract_if(.., |_, runs| {
+            runs.iter().all(|run| run.tool_calls.is_empty())
+        })
+        .collect();
+    let why_small = format!("fewer than --min-runs {min_runs}");
+    for (left_out, why) in [(small, &*why_small), (idle, "none called a tool")] {
+        for (key, runs) in left_out {
+            let runs = counted(runs.len(), "run", "runs");
+            let group = config::group_text(&key);
+            writeln!(err, "left out: {runs} of {} ({why})", Clean(&group))?;
+        }
+    }
+    for (key, runs) in &groups {
+        let n_tools = learn::n_tools_left_out(runs);
+        if n_tools > 0 {
+            writeln!(
+                err,
+                "left out: the {} of {} that the fewest runs call",
+                counted(n_tools, "tool", "tools"),
+                Clean(&config::group_text(key)),
+            )?;
+        }
+    }
+    Ok(groups)
+}
+
+/// Writes the criteria and the baseline, and prints a summary.
+fn write(
+    args: &Learn,
+    learned: &[LearnedGroup],
+    [criteria, baseline]: [&String; 2],
+    streams: &mut Streams<'_>,
+) -> io::Result<Exit> {
     let (to_stdout, files): (Vec<_>, Vec<_>) =
-        [(&args.output, &criteria), (&args.baseline, &baseline)]
+        [(&args.output, criteria), (&args.baseline, baseline)]
             .into_iter()
             .partition(|(path, _)| *path == Path::new("-"));
     // Check all files before writing one.
@@ -142,7 +143,7 @@ pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> i
             return Ok(Exit::Usage);
         }
     }
-    for group in &learned {
+    for group in learned {
         writeln!(
             streams.err,
             "{}: {} from {}",

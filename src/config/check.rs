@@ -13,7 +13,10 @@ use located::{MapEntry, Node, NodeValue, Problem, Problems, Spot, Texts};
 
 use super::runtime::OWN_USE;
 use super::units::{Amount, Threads};
-use super::{Config, Duration, PageLink};
+use super::{Config, PageLink};
+
+const REQUEST_SIZE: &str = "receivers.otlp.max_request_size";
+const IN_FLIGHT: &str = "receivers.otlp.max_in_flight";
 
 /// Reports values that contradict each other.
 pub(super) fn check(
@@ -32,7 +35,10 @@ pub(super) fn check(
     };
     check.listeners();
     check.shared_traces();
-    check.amounts();
+    check.counts();
+    check.factors();
+    check.memory();
+    check.trace_size();
     check.threads();
     check.journal();
     check.kafka();
@@ -193,40 +199,35 @@ impl Check<'_> {
         }
     }
 
-    fn amounts(&mut self) {
-        let config = self.config;
+    fn counts(&mut self) {
+        let Config {
+            receivers,
+            assemble,
+            tools,
+            expectations,
+            explain,
+            scores,
+            journal,
+            kafka,
+            ..
+        } = self.config;
         let counts = [
-            ("assemble.span_limit", config.assemble.span_limit),
-            ("assemble.size_limit", config.assemble.size_limit.0),
-            ("assemble.open.max_traces", config.assemble.open.max_traces),
-            (
-                "assemble.session.max_size",
-                config.assemble.session.max_size.0,
-            ),
-            (
-                "receivers.otlp.max_request_size",
-                config.receivers.otlp.max_request_size.0,
-            ),
-            (
-                "scores.batch.max_evaluations",
-                config.scores.batch.max_evaluations,
-            ),
-            (
-                "scores.metrics.max_services",
-                config.scores.metrics.max_services,
-            ),
-            (
-                "scores.metrics.max_agents",
-                config.scores.metrics.max_agents,
-            ),
-            ("tools.max_value_size", config.tools.max_value_size),
-            ("tools.max_messages_size", config.tools.max_messages_size),
-            ("explain.max_value_length", config.explain.max_value_length),
-            ("expectations.max_size", config.expectations.max_size.0),
-            ("journal.max_size", config.journal.max_size.0),
+            ("assemble.span_limit", assemble.span_limit),
+            ("assemble.size_limit", assemble.size_limit.0),
+            ("assemble.open.max_traces", assemble.open.max_traces),
+            ("assemble.session.max_size", assemble.session.max_size.0),
+            (REQUEST_SIZE, receivers.otlp.max_request_size.0),
+            ("scores.batch.max_evaluations", scores.batch.max_evaluations),
+            ("scores.metrics.max_services", scores.metrics.max_services),
+            ("scores.metrics.max_agents", scores.metrics.max_agents),
+            ("tools.max_value_size", tools.max_value_size),
+            ("tools.max_messages_size", tools.max_messages_size),
+            ("explain.max_value_length", explain.max_value_length),
+            ("expectations.max_size", expectations.max_size.0),
+            ("journal.max_size", journal.max_size.0),
             (
                 "kafka.write.max_message_size",
-                config.kafka.write.max_message_size.0,
+                kafka.write.max_message_size.0,
             ),
         ];
         for (key, count) in counts {
@@ -234,20 +235,55 @@ impl Check<'_> {
                 self.wrong(&[key], format!("`{key}` is 0"), "expected 1 or more");
             }
         }
+        let max_concurrency = self.config.forward.max_concurrency;
+        if !(1..=256).contains(&max_concurrency) {
+            self.wrong(
+                &["forward.max_concurrency"],
+                format!("`forward.max_concurrency` is {max_concurrency}"),
+                "expected a number from 1 to 256",
+            );
+        }
+    }
+
+    fn factors(&mut self) {
+        let sample_pass = self.config.scores.span.sample_pass;
+        if !(0.0..=1.0).contains(&sample_pass) {
+            self.wrong(
+                &["scores.span.sample_pass"],
+                format!("`scores.span.sample_pass` is {sample_pass}"),
+                "expected a share from 0 to 1",
+            );
+        }
+        let multiplier = self.config.forward.retry.multiplier;
+        if !(1.0..=100.0).contains(&multiplier) {
+            self.wrong(
+                &["forward.retry.multiplier"],
+                format!("`forward.retry.multiplier` is {multiplier}"),
+                "expected a number from 1 to 100",
+            );
+        }
+    }
+
+    /// Checks the parts of the memory against each other and against the whole.
+    fn memory(&mut self) {
+        let Config {
+            receivers,
+            forward,
+            scoring,
+            assemble,
+            scores,
+            kafka,
+            memory,
+            ..
+        } = self.config;
         let sizes = [
-            (
-                "receivers.otlp.max_in_flight",
-                config.receivers.otlp.max_in_flight,
-            ),
-            ("forward.queue.max_size", config.forward.queue.max_size),
-            ("scoring.queue", config.scoring.queue),
-            ("assemble.open.max_size", config.assemble.open.max_size),
-            ("assemble.recent.max_size", config.assemble.recent.max_size),
-            ("scores.queue.max_size", config.scores.queue.max_size),
-            (
-                "kafka.write.queue.max_size",
-                config.kafka.write.queue.max_size,
-            ),
+            (IN_FLIGHT, receivers.otlp.max_in_flight),
+            ("forward.queue.max_size", forward.queue.max_size),
+            ("scoring.queue", scoring.queue),
+            ("assemble.open.max_size", assemble.open.max_size),
+            ("assemble.recent.max_size", assemble.recent.max_size),
+            ("scores.queue.max_size", scores.queue.max_size),
+            ("kafka.write.queue.max_size", kafka.write.queue.max_size),
         ];
         let mut given = 0_usize;
         for (key, amount) in sizes {
@@ -262,24 +298,17 @@ impl Check<'_> {
                 }
             }
         }
-        let request = config.receivers.otlp.max_request_size;
-        if self.is_given("receivers.otlp.max_request_size")
-            && let Amount::Bytes(in_flight) = config.receivers.otlp.max_in_flight
-            && in_flight < request
+        if self.is_given(REQUEST_SIZE)
+            && let Amount::Bytes(in_flight) = receivers.otlp.max_in_flight
+            && in_flight < receivers.otlp.max_request_size
         {
-            let title =
-                "`receivers.otlp.max_request_size` is more than `receivers.otlp.max_in_flight`";
-            let keys = [
-                "receivers.otlp.max_request_size",
-                "receivers.otlp.max_in_flight",
-            ];
             self.doubtful(
-                &keys,
-                title,
+                &[REQUEST_SIZE, IN_FLIGHT],
+                format!("`{REQUEST_SIZE}` is more than `{IN_FLIGHT}`"),
                 "no request can be larger than all requests together",
             );
         }
-        if let Amount::Bytes(limit) = config.memory.limit {
+        if let Amount::Bytes(limit) = memory.limit {
             if limit.0 < OWN_USE + (8 << 20) {
                 self.wrong(
                     &["memory.limit"],
@@ -296,81 +325,68 @@ impl Check<'_> {
                 );
             }
         }
-        if let Amount::Bytes(open) = config.assemble.open.max_size
-            && self.is_given("assemble.size_limit")
-            && config.assemble.size_limit.0 > open.0 / 4
-        {
-            let title = "`assemble.size_limit` is more than a quarter of `assemble.open.max_size`";
-            let remedy = format!(
-                "one trace could evict all others: set at most {}",
-                super::ByteSize(open.0 / 4 / 1024 * 1024)
-            );
+    }
+
+    /// Checks that one trace cannot evict all others.
+    fn trace_size(&mut self) {
+        let (assemble, scoring) = (&self.config.assemble, &self.config.scoring);
+        let Amount::Bytes(open) = assemble.open.max_size else {
+            return;
+        };
+        if !self.is_given("assemble.size_limit") {
+            return;
+        }
+        let size_limit = assemble.size_limit.0;
+        let most = |size: usize| super::ByteSize(size / 1024 * 1024);
+        if size_limit > open.0 / 4 {
             self.wrong(
                 &["assemble.size_limit", "assemble.open.max_size"],
-                title,
-                remedy,
+                "`assemble.size_limit` is more than a quarter of `assemble.open.max_size`",
+                format!(
+                    "one trace could evict all others: set at most {}",
+                    most(open.0 / 4)
+                ),
             );
-        } else if let (Amount::Bytes(open), Threads::Count(n_threads)) =
-            (config.assemble.open.max_size, config.scoring.threads)
-            && self.is_given("assemble.size_limit")
+        } else if let Threads::Count(n_threads) = scoring.threads
             && let half = open.0 / n_threads.max(1) / 2
-            && config.assemble.size_limit.0 > half
+            && size_limit > half
         {
             let title = "`assemble.size_limit` is more than half of one thread's share of \
                          `assemble.open.max_size`";
-            let remedy = format!(
-                "lower `scoring.threads`, or set at most {}",
-                super::ByteSize(half / 1024 * 1024)
-            );
+            let remedy = format!("lower `scoring.threads`, or set at most {}", most(half));
             self.wrong(&["assemble.size_limit", "scoring.threads"], title, remedy);
-        }
-        let sample_pass = config.scores.span.sample_pass;
-        if !(0.0..=1.0).contains(&sample_pass) {
-            self.wrong(
-                &["scores.span.sample_pass"],
-                format!("`scores.span.sample_pass` is {sample_pass}"),
-                "expected a share from 0 to 1",
-            );
         }
     }
 
     fn times(&mut self) {
-        let config = self.config;
-        let times: [(&str, Option<Duration>); 16] = [
-            ("forward.timeout", Some(config.forward.timeout)),
+        let Config {
+            forward,
+            assemble,
+            scores,
+            shutdown,
+            ..
+        } = self.config;
+        let retry = &forward.retry;
+        let times = [
+            ("forward.timeout", Some(forward.timeout)),
             (
                 "forward.retry.initial_interval",
-                Some(config.forward.retry.initial_interval),
+                Some(retry.initial_interval),
             ),
-            (
-                "forward.retry.max_interval",
-                Some(config.forward.retry.max_interval),
-            ),
-            ("assemble.settle", Some(config.assemble.settle)),
-            ("assemble.max_settle", Some(config.assemble.max_settle)),
-            (
-                "assemble.settle_remote",
-                Some(config.assemble.settle_remote),
-            ),
-            ("assemble.inactive", Some(config.assemble.inactive)),
-            ("assemble.expired", Some(config.assemble.expired)),
-            (
-                "assemble.session.inactive",
-                Some(config.assemble.session.inactive),
-            ),
-            ("scores.timeout", config.scores.peer.timeout),
-            ("scores.span.timeout", config.scores.span.peer.timeout),
-            ("scores.event.timeout", config.scores.event.peer.timeout),
-            ("scores.metrics.timeout", config.scores.metrics.peer.timeout),
-            (
-                "scores.metrics.interval",
-                Some(config.scores.metrics.interval),
-            ),
-            (
-                "scores.batch.max_delay",
-                Some(config.scores.batch.max_delay),
-            ),
-            ("shutdown.deadline", Some(config.shutdown.deadline)),
+            ("forward.retry.max_interval", Some(retry.max_interval)),
+            ("assemble.settle", Some(assemble.settle)),
+            ("assemble.max_settle", Some(assemble.max_settle)),
+            ("assemble.settle_remote", Some(assemble.settle_remote)),
+            ("assemble.inactive", Some(assemble.inactive)),
+            ("assemble.expired", Some(assemble.expired)),
+            ("assemble.session.inactive", Some(assemble.session.inactive)),
+            ("scores.timeout", scores.peer.timeout),
+            ("scores.span.timeout", scores.span.peer.timeout),
+            ("scores.event.timeout", scores.event.peer.timeout),
+            ("scores.metrics.timeout", scores.metrics.peer.timeout),
+            ("scores.metrics.interval", Some(scores.metrics.interval)),
+            ("scores.batch.max_delay", Some(scores.batch.max_delay)),
+            ("shutdown.deadline", Some(shutdown.deadline)),
         ];
         for (key, time) in times {
             if time.is_some_and(|time| time.0.is_zero()) {
@@ -383,31 +399,23 @@ impl Check<'_> {
         }
         let pairs = [
             (
-                "shutdown.quiet",
-                config.shutdown.quiet,
-                "shutdown.deadline",
-                config.shutdown.deadline,
+                ("shutdown.quiet", shutdown.quiet),
+                ("shutdown.deadline", shutdown.deadline),
             ),
             (
-                "forward.retry.initial_interval",
-                config.forward.retry.initial_interval,
-                "forward.retry.max_interval",
-                config.forward.retry.max_interval,
+                ("forward.retry.initial_interval", retry.initial_interval),
+                ("forward.retry.max_interval", retry.max_interval),
             ),
             (
-                "assemble.settle",
-                config.assemble.settle,
-                "assemble.max_settle",
-                config.assemble.max_settle,
+                ("assemble.settle", assemble.settle),
+                ("assemble.max_settle", assemble.max_settle),
             ),
             (
-                "assemble.inactive",
-                config.assemble.inactive,
-                "assemble.expired",
-                config.assemble.expired,
+                ("assemble.inactive", assemble.inactive),
+                ("assemble.expired", assemble.expired),
             ),
         ];
-        for (short_key, short, long_key, long) in pairs {
+        for ((short_key, short), (long_key, long)) in pairs {
             if short > long {
                 let (at, other) = if self.is_given(short_key) {
                     (short_key, long_key)
@@ -420,22 +428,6 @@ impl Check<'_> {
                     format!("`{long_key}` would always expire first: make `{short_key}` shorter"),
                 );
             }
-        }
-        let max_concurrency = config.forward.max_concurrency;
-        if !(1..=256).contains(&max_concurrency) {
-            self.wrong(
-                &["forward.max_concurrency"],
-                format!("`forward.max_concurrency` is {max_concurrency}"),
-                "expected a number from 1 to 256",
-            );
-        }
-        let multiplier = config.forward.retry.multiplier;
-        if !(1.0..=100.0).contains(&multiplier) {
-            self.wrong(
-                &["forward.retry.multiplier"],
-                format!("`forward.retry.multiplier` is {multiplier}"),
-                "expected a number from 1 to 100",
-            );
         }
     }
 

@@ -1,11 +1,11 @@
 //! A hostile client beside an innocent one, each case against a sidecar of its own in a control
 //! group of 128 MiB with `memory.limit: 112MiB`, or of 512 MiB with ten times as many attackers
 //! (`large`). In all cases but one, the attacker sends from another loopback address than the
-//! innocent client. In each case the sidecar must stay alive and below the group's limit,
-//! the innocent client must get 95 % of its requests through at the first try, `/livez` must be
-//! green, the books must balance, and service must be back within 5 s. Where no control group can
-//! be made, the first line says so and resident memory is measured instead. Proves nothing about
-//! attacks from many addresses.
+//! innocent client. In each case the sidecar must stay alive and below the group's limit, the
+//! innocent client must get 95 % of its requests through at the first try, `/livez` must answer
+//! 200, every accepted item must be accounted for, and service must be back within 5 s. Where no
+//! control group can be made, the first line says so and resident memory is measured instead.
+//! Proves nothing about attacks from many addresses.
 //!
 //! `cargo bench --bench hostile`, or some cases by name: `cargo bench --bench hostile -- slow`;
 //! `cargo bench --bench hostile -- large` for the large sidecar.

@@ -105,7 +105,7 @@ fn pretty(body: &Value) -> String {
         .replace(criterion("checkout-order").revision(), "REVISION")
 }
 
-/// The books of a queue that only this test fills and empties.
+/// The accounts of a queue that only this test fills and empties.
 #[derive(Debug)]
 struct NotCounted;
 

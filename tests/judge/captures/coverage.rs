@@ -122,7 +122,7 @@ impl Coverage {
     }
 }
 
-/// Compares the generated part of a page.
+/// Asserts that the part of a page between the marks is the generated one.
 fn assert_part_current(path: &str, part: &str) {
     let page = read(path);
     let (before, rest) = page

@@ -181,7 +181,7 @@ fn beyond(tree: &[Made], at: usize, agent: usize, found: &mut Vec<(usize, Call)>
     }
 }
 
-/// The outermost totals of agents.
+/// Adds the total of each agent that has one and lies in no other such agent.
 fn totals(tree: &[Made], at: usize, found: &mut Vec<Call>) {
     if tree[at].kind == "agent" && tree[at].usage.iter().any(Option::is_some) {
         found.push(call(tree[at].usage));
