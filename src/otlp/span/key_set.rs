@@ -182,8 +182,8 @@ impl KeySet {
         self.keys.is_empty()
     }
 
-    /// Returns the match of a key, if attributes of senders are kept under it. Takes bytes: the scan
-    /// looks up event names before it validates them as UTF-8.
+    /// Returns the match of a key, if attributes of senders are kept under it. Takes bytes: the
+    /// scan looks up event names before it validates them as UTF-8.
     pub fn find<'a>(&self, key: &'a [u8]) -> Option<Kept<'a>> {
         if let Some(&id) = self.exact.get(key) {
             let keep = self.keys[usize::from(id.0)].1;

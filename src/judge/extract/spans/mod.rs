@@ -22,5 +22,5 @@ pub(crate) mod admit;
 
 pub(crate) use convention::{RecognisedSpan, RecognisedSpans, SpanCall, SpanIdx};
 pub(crate) use conventions::ConventionId;
-pub(crate) use recognise::{Recogniser, Source, is_synthesized};
+pub(crate) use recognise::{ConventionRef, Recogniser, is_synthesized};
 pub(crate) use view::View;

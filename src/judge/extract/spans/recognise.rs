@@ -65,7 +65,7 @@ pub(crate) struct CompiledConvention {
 
 /// A convention that recognised a span.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Source<'a> {
+pub(crate) enum ConventionRef<'a> {
     BuiltIn(ConventionId),
     Custom(&'a CompiledConvention),
     /// The attribute of `tools.name_attributes` that contains the name of a call's tool.
@@ -242,18 +242,18 @@ impl Recogniser {
     }
 
     /// Returns the convention with this number; `None` for a call that does not count.
-    pub(crate) fn source(&self, number: u16) -> Option<Source<'_>> {
+    pub(crate) fn source(&self, number: u16) -> Option<ConventionRef<'_>> {
         match number {
             NAMED.. => self
                 .names
                 .get(usize::from(number - NAMED))
                 .copied()
-                .map(Source::Named),
+                .map(ConventionRef::Named),
             CUSTOM.. => self
                 .custom
                 .get(usize::from(number - CUSTOM))
-                .map(Source::Custom),
-            _ => ConventionId::from_number(number).map(Source::BuiltIn),
+                .map(ConventionRef::Custom),
+            _ => ConventionId::from_number(number).map(ConventionRef::BuiltIn),
         }
     }
 
@@ -267,7 +267,7 @@ impl Recogniser {
             let first = others.min_by_key(|&number| if number < CUSTOM { number } else { 0 });
             self.source(first?)
         });
-        source.map_or("", Source::name)
+        source.map_or("", ConventionRef::name)
     }
 }
 
@@ -300,7 +300,7 @@ fn ask(found: &mut Recognition, id: ConventionId, span: &View<'_>) {
     }
 }
 
-impl<'a> Source<'a> {
+impl<'a> ConventionRef<'a> {
     /// The built-in convention.
     pub(crate) fn built_in(self) -> Option<ConventionId> {
         match self {

@@ -14,8 +14,8 @@ use crate::assemble::{Trace, TraceSpans};
 use crate::extract::spans::conventions::refines;
 use crate::extract::spans::shared_keys::{complete_call, own_agent};
 use crate::extract::spans::{
-    ConventionId, RecognisedSpan, RecognisedSpans, Recogniser, Source, SpanCall, SpanIdx, View,
-    is_synthesized, keys, model_messages,
+    ConventionId, ConventionRef, RecognisedSpan, RecognisedSpans, Recogniser, SpanCall, SpanIdx,
+    View, is_synthesized, keys, model_messages,
 };
 use crate::extract::tool_call::Payload;
 use crate::extract::values::{Conversation, payload};
@@ -160,7 +160,7 @@ impl<'a> SpanRoles<'a> {
         self.present = self.present.union(view.present());
         self.roles.push(Role {
             convention,
-            run_convention: run.and_then(Source::built_in),
+            run_convention: run.and_then(ConventionRef::built_in),
             excluded: is_synthesized(found).then_some(Exclusion::Synthesized),
             own_run: None,
             run_above: None,
