@@ -23,4 +23,4 @@ pub use progress::{
     ProgressUnread, decode as decode_progress, encode as encode_progress, n_partitions_at_start,
 };
 #[cfg(feature = "kafka")]
-pub use write::{TopicWriter, TopicWriterSettings, start};
+pub use write::{TopicWriter, start};

@@ -2,8 +2,6 @@
 //! `stop.rs` drains them. The one place that reads the clock and owns the threads.
 
 mod cgroup;
-#[cfg(feature = "kafka")]
-mod copies;
 mod intake;
 mod judgements;
 mod keeping;

@@ -10,10 +10,10 @@ use bytes::Bytes;
 
 use super::client::{Failure, InFlight, Producer};
 use super::split::{Placed, TopicRecord, place};
-use crate::config::{Backoff, Bound, Kafka, KafkaWrite, Signal};
+use crate::config::{Backoff, Bound, Config, Kafka, KafkaWrite, Signal};
 use crate::journal::JournalLog;
 use crate::sync::Mutex;
-use crate::telemetry::{MetricKind, MetricsPage, Telemetry};
+use crate::telemetry::{MetricKind, MetricsPage, Telemetry, WritingToKafka};
 use crate::transport::queue::{Accounting, Queue};
 use crate::transport::{Delivery, DeliveryOutcome, OutboundRequest, Recipient, split};
 
@@ -30,53 +30,36 @@ const MAX_CONCURRENCY: usize = 8;
 /// Size in bytes from which requests are split on a blocking thread, not on an asynchronous worker.
 const SLOW_TO_SPLIT: usize = 256 << 10;
 
-/// Settings of a writer.
-#[derive(Debug)]
-pub struct TopicWriterSettings {
-    /// The brokers and the topic.
-    pub config: Kafka,
-    /// Delays between attempts.
-    pub backoff: Backoff,
-    /// Maximum bytes of queued requests and of records in flight.
-    pub capacity: Bound,
-    /// Accounts for the spans.
-    pub accounting: Arc<dyn Accounting>,
-    /// The journal of unacknowledged requests. With a journal, the queue is a cache.
-    pub journal: Option<JournalLog>,
-}
-
 /// Records in flight may use the capacity divided by this number, because their requests stay in
 /// memory until the brokers have acknowledged the records.
 const SHARE_OF_RECORDS: usize = 4;
 
-/// Prepares writing. The caller runs the delivery and awaits its end. `rng` creates the jitter
+/// Prepares writing. The caller runs the delivery and awaits its end. `capacity` is for queued
+/// requests and records in flight; with a `journal`, the queue is a cache. `rng` creates the jitter
 /// between attempts.
 ///
 /// # Errors
 /// The client library rejects a setting.
 pub fn start(
-    settings: TopicWriterSettings,
+    config: &Config,
+    capacity: &Bound,
+    accounting: Arc<dyn Accounting>,
+    journal: Option<&JournalLog>,
     telemetry: &Arc<Telemetry>,
     rng: fastrand::Rng,
 ) -> Result<(Queue, Delivery<TopicWriter>, TopicWriter), String> {
-    let TopicWriterSettings {
-        config,
-        backoff,
-        capacity,
-        accounting,
-        journal,
-    } = settings;
+    WritingToKafka {
+        brokers: config.kafka.brokers.join(","),
+        topic: config.kafka.write.topic.clone(),
+    }
+    .emit();
     // The client library's share is fixed at the start.
     let for_records = capacity.share(SHARE_OF_RECORDS).get();
     let is_connected = telemetry.kafka_client("writer");
-    let writer = TopicWriter::new(&config, backoff, for_records, is_connected)?;
-    let mut queue = Queue::new(
-        "kafka",
-        capacity.part(SHARE_OF_RECORDS - 1, SHARE_OF_RECORDS),
-        accounting,
-        telemetry,
-    );
-    if let Some(log) = &journal {
+    let writer = TopicWriter::new(&config.kafka, config.backoff(), for_records, is_connected)?;
+    let capacity = capacity.part(SHARE_OF_RECORDS - 1, SHARE_OF_RECORDS);
+    let mut queue = Queue::new("kafka", capacity, accounting, telemetry);
+    if let Some(log) = journal {
         queue = queue.kept_in(log, None);
     }
     let delivery = Delivery::new(queue.clone(), writer.clone(), telemetry.clone(), rng);

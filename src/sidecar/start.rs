@@ -26,13 +26,15 @@ use super::ports::{Doors, Ports};
 use super::record::Recorder;
 use super::scoring::{Judge, ScoringBounds, ScoringQueue};
 #[cfg(feature = "kafka")]
-use super::topic_judges::{TopicJudges, TopicJudgesPlan};
+use super::topic_judges::TopicJudges;
 use super::{Addresses, Observer, Plan, Sidecar, StartError, now};
 use crate::admin::{AdminPort, Guard, OtlpAddresses};
 use crate::config::{Bound, Budgets, Config};
 use crate::export::{self, ExportTasks, Exporter, Print};
 use crate::forward::{self, ForwardHandle};
 use crate::journal::JournalLog;
+#[cfg(feature = "kafka")]
+use crate::kafka;
 use crate::listen::Port;
 use crate::page::{Page, PageSetup, ReceiverPorts};
 use crate::receive::{self, Receiver};
@@ -203,18 +205,19 @@ impl Ground {
             forwarding.spawn(delivery.run());
         }
         #[cfg(feature = "kafka")]
-        let (forward, written) = super::copies::into_kafka(
-            forward,
-            &self.config,
-            bounds,
-            journal.copies.take(),
-            &self.telemetry,
-            &mut self.rng,
-        )?;
-        #[cfg(feature = "kafka")]
-        if let Some((delivery, metrics)) = written {
+        if self.config.kafka.write.enabled {
+            let (queue, delivery, writer) = kafka::start(
+                &self.config,
+                &bounds.kafka,
+                forward.accounting_of_copies(),
+                journal.copies.as_ref(),
+                &self.telemetry,
+                self.rng.fork(),
+            )
+            .map_err(StartError::Kafka)?;
             forwarding.spawn(delivery.run());
-            return Ok((forward, forwarding, Some(metrics)));
+            let metrics: MetricsSource = Arc::new(move |page| writer.write_metrics(page));
+            return Ok((forward.also_into(queue), forwarding, Some(metrics)));
         }
         Ok((forward, forwarding, None))
     }
@@ -294,15 +297,15 @@ impl Ground {
         let mut judging = JudgingThreads::default();
         #[cfg(feature = "kafka")]
         if config.kafka.read.enabled {
-            let (reading, threads) = TopicJudges::start(TopicJudgesPlan {
-                config: config.kafka.clone(),
+            let (reading, threads) = TopicJudges::start(
+                config.kafka.clone(),
                 settings,
                 bounds,
                 rules,
-                telemetry: self.telemetry.clone(),
-                exporter: scores.exporter.clone(),
+                self.telemetry.clone(),
+                scores.exporter.clone(),
                 judges,
-            })?;
+            )?;
             judging.reading = Some(reading);
             judging.threads = threads;
             return Ok(judging);

@@ -30,18 +30,6 @@ use crate::telemetry::{
 use member::{Member, ReaderPlan};
 use status::{JudgesStatus, count};
 
-/// The arguments of [`TopicJudges::start`].
-pub(super) struct TopicJudgesPlan {
-    pub(super) config: Kafka,
-    pub(super) settings: Settings,
-    pub(super) bounds: ScoringBounds,
-    pub(super) rules: Arc<ArcSwap<Rules>>,
-    pub(super) telemetry: Arc<Telemetry>,
-    pub(super) exporter: Exporter,
-    /// One judge for each thread.
-    pub(super) judges: Vec<Judge>,
-}
-
 /// The threads that judge a topic.
 pub(super) struct TopicJudges {
     shared: Arc<Shared>,
@@ -71,16 +59,15 @@ struct Shared {
 
 impl TopicJudges {
     /// Starts a thread for each judge.
-    pub(super) fn start(plan: TopicJudgesPlan) -> Result<(Self, Vec<JoinHandle<()>>), StartError> {
-        let TopicJudgesPlan {
-            config,
-            settings,
-            bounds,
-            rules,
-            telemetry,
-            exporter,
-            judges,
-        } = plan;
+    pub(super) fn start(
+        config: Kafka,
+        settings: Settings,
+        bounds: ScoringBounds,
+        rules: Arc<ArcSwap<Rules>>,
+        telemetry: Arc<Telemetry>,
+        exporter: Exporter,
+        judges: Vec<Judge>,
+    ) -> Result<(Self, Vec<JoinHandle<()>>), StartError> {
         let n_threads = judges.len();
         ReadingFromKafka {
             brokers: &config.brokers.join(","),
