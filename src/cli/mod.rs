@@ -152,6 +152,9 @@ pub fn main(
     }
 }
 
+/// A command that needs a valid configuration.
+type ConfiguredCommand<'a> = Box<dyn FnOnce(&Config, &mut Streams<'_>) -> io::Result<Exit> + 'a>;
+
 fn dispatch(
     cli: &Cli,
     environment: &BTreeMap<String, String>,
@@ -159,7 +162,7 @@ fn dispatch(
 ) -> io::Result<u8> {
     let global = &cli.global;
     let run = Command::Run(args::Run::default());
-    let exit = match cli.command.as_ref().unwrap_or(&run) {
+    let command: ConfiguredCommand<'_> = match cli.command.as_ref().unwrap_or(&run) {
         Command::Validate(args) => {
             return validate::validate(
                 args,
@@ -172,105 +175,96 @@ fn dispatch(
         }
         Command::Schema(_) => return schema::schema(streams.out),
         Command::Completions(args) => return completions::completions(args, streams.out),
-        Command::Man(args) => man::man(args, streams)?,
-        Command::Init(args) => {
-            // Recordings may need the conventions of an existing configuration. Without recordings,
-            // no configuration is read, so it may be missing or wrong.
-            let config = match args.from.as_slice() {
-                [] => Config::default(),
-                _ => match load(global, environment, streams)? {
-                    Some((loaded, _)) => loaded.config,
-                    None => return Ok(Exit::Usage.code()),
-                },
-            };
-            let replayed = match replayed::judge_files(&args.from, Signal::Traces, &rules(&config))
-            {
-                Ok(replayed) => replayed,
-                Err(unreadable) => {
-                    streams.complain(&unreadable.to_string())?;
-                    return Ok(Exit::Unreadable.code());
-                }
-            };
-            let trajectories = || {
-                replayed
-                    .judged
-                    .trajectories
-                    .iter()
-                    .map(|seen| Trajectory::clone(seen))
-                    .collect::<Vec<_>>()
-            };
-            let seen = (!args.from.is_empty()).then(trajectories);
-            return init::init(args, seen.as_deref(), streams.out, streams.err);
+        Command::Man(args) => return man::man(args, streams).map(Exit::code),
+        Command::Init(args) => return propose(args, global, environment, streams),
+        Command::Demo(args) => return demo::demo(args.keep, streams).map(Exit::code),
+        Command::Drain(args) => return drain::drain(args, streams).map(Exit::code),
+        Command::Journal(args) => return journal::journal(args, streams).map(Exit::code),
+        Command::Run(args) => return start(args, global, environment, streams).map(Exit::code),
+        Command::Criteria(args) => {
+            Box::new(|config, streams| criteria::criteria(args, config, streams))
         }
-        Command::Demo(args) => demo::demo(args.keep, streams)?,
-        Command::Criteria(args) => match load(global, environment, streams)? {
-            Some((loaded, _)) => criteria::criteria(args, &loaded.config, streams)?,
-            None => Exit::Usage,
-        },
-        Command::Drain(args) => drain::drain(args, streams)?,
-        Command::Journal(args) => journal::journal(args, streams)?,
-        Command::Run(args) => {
-            let global = args.applied_to(global);
-            let started = match configuration::load(&global, environment) {
-                Ok((loaded, path)) => {
-                    validate::report_warnings(&loaded, streams.err, streams.err_look)?;
-                    Some((loaded, path, Start::Sound))
-                }
-                // The log, a metric and the status report the mistakes.
-                Err(unusable) => match configuration::load_sound(&global, environment) {
-                    Some((loaded, path)) => Some((loaded, Some(path), Start::Unsound)),
-                    None => {
-                        unusable.print(streams.err, streams.err_look)?;
-                        None
-                    }
-                },
-            };
-            match started {
-                Some((loaded, path, start)) => {
-                    let origin = ConfigOrigin {
-                        // If there is no file, a reload reads one that appears later.
-                        may_be_absent: path.is_none(),
-                        start,
-                        path: path.unwrap_or_else(|| PathBuf::from(configuration::DEFAULT_FILE)),
-                        environment: environment.clone(),
-                        flags: global.set.clone(),
-                        files: Arc::new(configuration::Disk),
-                        settle_time: register::SETTLE_TIME,
-                    };
-                    run::run(args, loaded, Some(origin), environment, streams)?
-                }
-                None => Exit::Usage,
-            }
+        Command::Health(args) => Box::new(|config, streams| health::health(args, config, streams)),
+        Command::Tap(args) => Box::new(|config, streams| tap::tap(args, config, streams)),
+        Command::Replay(args) => Box::new(|config, streams| {
+            replay::replay(args, &rules(config), &config.admin.links, streams)
+        }),
+        Command::Learn(args) => {
+            Box::new(|config, streams| learn::learn(args, &rules(config), streams))
         }
-        Command::Health(args) => match load(global, environment, streams)? {
-            Some((loaded, _)) => health::health(args, &loaded.config, streams)?,
-            None => Exit::Usage,
-        },
-        Command::Tap(args) => match load(global, environment, streams)? {
-            Some((loaded, _)) => tap::tap(args, &loaded.config, streams)?,
-            None => Exit::Usage,
-        },
-        Command::Replay(args) => match load(global, environment, streams)? {
-            Some((loaded, _)) => {
-                let links = &loaded.config.admin.links;
-                replay::replay(args, &rules(&loaded.config), links, streams)?
-            }
-            None => Exit::Usage,
-        },
-        Command::Learn(args) => match load(global, environment, streams)? {
-            Some((loaded, _)) => learn::learn(args, &rules(&loaded.config), streams)?,
-            None => Exit::Usage,
-        },
-        Command::Drift(args) => match load(global, environment, streams)? {
-            Some((loaded, _)) => drift::drift(args, &rules(&loaded.config), streams)?,
-            None => Exit::Usage,
-        },
-        Command::Inspect(args) => match load(global, environment, streams)? {
-            Some((loaded, _)) => inspect::inspect(args, &rules(&loaded.config), streams)?,
-            None => Exit::Usage,
-        },
+        Command::Drift(args) => {
+            Box::new(|config, streams| drift::drift(args, &rules(config), streams))
+        }
+        Command::Inspect(args) => {
+            Box::new(|config, streams| inspect::inspect(args, &rules(config), streams))
+        }
+    };
+    let exit = match load(global, environment, streams)? {
+        Some((loaded, _)) => command(&loaded.config, streams)?,
+        None => Exit::Usage,
     };
     Ok(exit.code())
+}
+
+/// `run`: starts with the valid part of the configuration if `reload.at_start` allows that.
+fn start(
+    args: &args::Run,
+    global: &Global,
+    environment: &BTreeMap<String, String>,
+    streams: &mut Streams<'_>,
+) -> io::Result<Exit> {
+    let global = args.applied_to(global);
+    let (loaded, path, start) = match configuration::load(&global, environment) {
+        Ok((loaded, path)) => {
+            validate::report_warnings(&loaded, streams.err, streams.err_look)?;
+            (loaded, path, Start::Sound)
+        }
+        // The log, a metric and the status report the mistakes.
+        Err(unusable) => match configuration::load_sound(&global, environment) {
+            Some((loaded, path)) => (loaded, Some(path), Start::Unsound),
+            None => {
+                unusable.print(streams.err, streams.err_look)?;
+                return Ok(Exit::Usage);
+            }
+        },
+    };
+    let origin = ConfigOrigin {
+        // If there is no file, a reload reads one that appears later.
+        may_be_absent: path.is_none(),
+        start,
+        path: path.unwrap_or_else(|| PathBuf::from(configuration::DEFAULT_FILE)),
+        environment: environment.clone(),
+        flags: global.set.clone(),
+        files: Arc::new(configuration::Disk),
+        settle_time: register::SETTLE_TIME,
+    };
+    run::run(args, loaded, Some(origin), environment, streams)
+}
+
+/// `init`: recordings may need the conventions of an existing configuration. Without recordings,
+/// no configuration is read, so it may be missing or wrong.
+fn propose(
+    args: &args::Init,
+    global: &Global,
+    environment: &BTreeMap<String, String>,
+    streams: &mut Streams<'_>,
+) -> io::Result<u8> {
+    if args.from.is_empty() {
+        return init::init(args, None, streams.out, streams.err);
+    }
+    let Some((loaded, _)) = load(global, environment, streams)? else {
+        return Ok(Exit::Usage.code());
+    };
+    let replayed = replayed::judge_files(&args.from, Signal::Traces, &rules(&loaded.config));
+    let seen = match replayed {
+        Ok(replayed) => replayed.judged.trajectories,
+        Err(unreadable) => {
+            streams.complain(&unreadable.to_string())?;
+            return Ok(Exit::Unreadable.code());
+        }
+    };
+    let seen: Vec<_> = seen.iter().map(|it| Trajectory::clone(it)).collect();
+    init::init(args, Some(&seen), streams.out, streams.err)
 }
 
 /// Loads the configuration, or prints every problem to standard error.
