@@ -16,17 +16,17 @@ criteria:
 /// Log records of one prompt: a call of each tool, whose name is also its id.
 fn records(sight: &Sight, tools: &[&str]) -> Batch {
     let records = tools.iter().zip(1..).map(|(tool, at)| {
-        serde_json::json!({
+        json!({
             "timeUnixNano": (1_000 + at * 10).to_string(),
-            "attributes": [
-                text("event.name", "tool_result"),
-                text("prompt.id", "p1"),
-                text("tool_name", tool),
-                text("tool_use_id", tool),
-            ],
+            "attributes": attributes(&json!({
+                "event.name": "tool_result",
+                "prompt.id": "p1",
+                "tool_name": tool,
+                "tool_use_id": tool,
+            })),
         })
     });
-    let request = serde_json::json!({ "resourceLogs": [{
+    let request = json!({ "resourceLogs": [{
         "scopeLogs": [{ "logRecords": records.collect::<Vec<_>>() }],
     }] });
     let body = json::logs(request.to_string().as_bytes()).unwrap();
@@ -38,11 +38,18 @@ fn records(sight: &Sight, tools: &[&str]) -> Batch {
 fn reports(sight: &Sight, id: u64, tools: &[&str]) -> Batch {
     let mut spans = spans(id, tools);
     for (span, tool) in spans.iter_mut().skip(1).zip(tools) {
-        let attributes = span["attributes"].as_array_mut().unwrap();
-        attributes.push(text("gen_ai.tool.call.id", tool));
+        add(span, &json!({ "gen_ai.tool.call.id": tool }));
     }
-    let request = serde_json::json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": spans }] }] });
-    let body = json::traces(request.to_string().as_bytes()).unwrap();
+    batch_of(sight, "", spans)
+}
+
+fn add(span: &mut Value, texts: &Value) {
+    let all = span["attributes"].as_array_mut().unwrap();
+    all.extend(attributes(texts));
+}
+
+fn batch_of(sight: &Sight, service: &str, spans: Vec<Value>) -> Batch {
+    let body = request_of(service, spans);
     let scanned = scan::scan(&body, Some(&sight.rules)).unwrap();
     scanned.batch
 }
@@ -86,7 +93,7 @@ async fn log_records_whose_calls_spans_report_are_withdrawn() {
         let (run, n_failed) = seen(&sight, "fail").await;
         assert_eq!(
             (&run["withdrawn"], &run["n_calls"], &run["evaluations"]),
-            (&true.into(), &0.into(), &serde_json::json!([])),
+            (&true.into(), &0.into(), &json!([])),
             "{run}"
         );
         assert_eq!(
@@ -116,7 +123,7 @@ async fn a_run_loses_the_calls_that_another_reports() {
         (&run["withdrawn"], &run["calls"], n_failed),
         (
             &false.into(),
-            &serde_json::json!([{ "name": "Read" }]),
+            &json!([{ "name": "Read" }]),
             1 // that of the spans
         ),
         "{run}"
@@ -143,34 +150,25 @@ async fn an_open_run_with_an_alarm_closes_though_nothing_is_left_to_judge() {
         1 << 20,
     );
     let mut pipeline = Pipeline::new(Settings::replay(), sidecar::now());
-    let scanned = |spans: &[Value]| {
-        let body = request_of(spans.to_vec());
-        scan::scan(&body, Some(&sight.rules)).unwrap().batch
+    let state = async || {
+        let (_, run) = sight.get(&format!("/v1/runs/{}", id(1))).await;
+        at(&run, ["/completeness", "/evaluations/0/label"])
     };
     let mut call = spans(1, &["Edit"]).remove(1);
     let mut judged = Judged::default();
-    let batch = scanned(&[call.clone()]);
+    let batch = batch_of(&sight, "shop", vec![call.clone()]);
     pipeline.take_into(&sight.rules, batch, sidecar::now(), &mut judged);
     sight.page.note(&judged, &sight.rules, sight.unix_nanos);
-    let path = format!("/v1/runs/{}", id(1));
-    let (_, run) = sight.get(&path).await;
-    assert_eq!(
-        (&run["completeness"], &run["evaluations"][0]["label"]),
-        (&"open".into(), &"fail".into())
-    );
+    assert_eq!(state().await, json!(["open", "fail"]));
     // A later version of the span is not a call.
-    call["attributes"] = serde_json::json!([]);
+    call["attributes"] = json!([]);
     call["name"] = "work".into();
     call["endTimeUnixNano"] = "9000".into();
-    pipeline.take(scanned(&[call]), sidecar::now());
+    let batch = batch_of(&sight, "shop", vec![call]);
+    pipeline.take(batch, sidecar::now());
     let judged = pipeline.finish(&sight.rules, sidecar::now());
     sight.page.note(&judged, &sight.rules, sight.unix_nanos);
-    let (_, run) = sight.get(&path).await;
-    assert_eq!(
-        (&run["completeness"], &run["evaluations"][0]["label"]),
-        (&"no_root".into(), &"not_evaluated".into()),
-        "{run}"
-    );
+    assert_eq!(state().await, json!(["no_root", "not_evaluated"]));
 }
 
 #[tokio::test]
@@ -183,28 +181,16 @@ async fn the_verdict_on_a_session_moves_to_its_last_turn() {
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     for turn in 1..=2 {
         let mut spans = spans(turn, &["Read"]);
-        let attributes = spans[0]["attributes"].as_array_mut().unwrap();
-        attributes.push(text("session.id", "s"));
-        let scanned = scan::scan(&request_of(spans), Some(&sight.rules)).unwrap();
-        pipeline.take(scanned.batch, now);
+        add(&mut spans[0], &json!({ "session.id": "s" }));
+        pipeline.take(batch_of(&sight, "shop", spans), now);
         let judged = pipeline.finish(&sight.rules, now);
         sight.page.note(&judged, &sight.rules, sight.unix_nanos);
     }
     let (_, list) = sight.get("/v1/runs").await;
-    let shown = list["runs"].as_array().unwrap().iter();
-    let shown: Vec<_> = shown
-        .map(|run| {
-            (
-                run["trace_id"].as_str().unwrap(),
-                run["evaluations"].clone(),
-            )
-        })
-        .collect();
-    let verdict = serde_json::json!([{
+    let runs = &list["runs"];
+    assert_eq!(each(runs, "/trace_id"), json!([id(2), id(1)]));
+    let verdict = json!([{
         "criterion": "only-read", "label": "pass", "score": 1.0, "revision": 1, "scope": "session",
     }]);
-    assert_eq!(
-        shown,
-        [(&*id(2), verdict), (&*id(1), serde_json::json!([]))]
-    );
+    assert_eq!(each(runs, "/evaluations"), json!([verdict, []]));
 }
