@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 pub struct KeyId(pub u16);
 
 impl KeyId {
-    /// The number of entries without a key. Every key has a lower number.
+    /// Stands for the key of an entry that has none. Every key has a lower number.
     pub(super) const NONE: Self = Self(u16::MAX);
 }
 

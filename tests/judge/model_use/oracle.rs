@@ -1,7 +1,7 @@
 //! Compares the limits with a count that walks the tree recursively, on random trees of agents,
 //! models, tools and chains, with usage in random spellings. Properties: a wrapper changes nothing,
 //! hidden usage never turns one definite answer into the other, and what is certain in a part of a
-//! tree stays so. Does not prove what two instrumentations of one call amount to.
+//! tree stays so. Does not cover two instrumentations of one call.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
