@@ -119,6 +119,8 @@ impl Queue {
             }
         }
         for record in records {
+            // Requests that were held for older records come before this one.
+            state.read_up_to(record.sequence);
             // The log may have evicted the record since.
             let Some(on_disk) = state.on_disk.as_ref().filter(|it| it.has(record.sequence)) else {
                 continue;

@@ -352,7 +352,7 @@ fn an_unknown_span_counts_from_the_delivery_of_all_earlier_spans() {
 }
 
 /// The journal has two requests about a trace, memory only the first. Then the disk refuses a
-/// third.
+/// third, and takes a fourth.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_revision_never_overtakes_an_older_one_on_a_disk_that_refuses() {
     let folder = tempfile::tempdir().unwrap();
@@ -387,20 +387,23 @@ async fn a_revision_never_overtakes_an_older_one_on_a_disk_that_refuses() {
         body: vec![0; if n_items == 1 { 400 } else { 100 }].into(),
         ..request(n_items)
     };
-    for n_items in [1, 2] {
+    let journal = async |n_items, n_records| {
         queue.send(of_trace(n_items), Ticket::default());
         eventually("the score is journaled", || {
             let state = queue.state();
             let end = state.on_disk.as_ref().map(OnDisk::end);
-            (end == Some(n_items) && state.n_keeping == 0).then_some(())
+            (end == Some(n_records) && state.n_keeping == 0).then_some(())
         })
         .await;
-    }
+    };
+    journal(1, 1).await;
+    journal(2, 2).await;
     let first = queue.take(now()).unwrap();
     let mut order = vec![first.request.n_items];
     queue.finish(first);
     queue.enqueue(of_trace(3), Ticket::default());
-    while order.len() < 3 {
+    journal(4, 3).await;
+    while order.len() < 4 {
         if let Some(to_read) = queue.to_read() {
             let (reader, stretch) = to_read.read();
             queue.return_reader(reader);
@@ -410,6 +413,6 @@ async fn a_revision_never_overtakes_an_older_one_on_a_disk_that_refuses() {
         order.push(next.request.n_items);
         queue.finish(next);
     }
-    assert_eq!(order, [1, 2, 3]);
+    assert_eq!(order, [1, 2, 3, 4]);
     tokio::task::spawn_blocking(|| keeping.end()).await.unwrap();
 }
