@@ -194,8 +194,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         sink: &mut impl JudgementSink,
     ) -> Taken {
         self.watch_by(rules, now);
-        let all = self.postponed.is_changed_at(now.instant);
-        self.buffer.watch(!rules.alarms.is_empty(), all);
+        let is_outdated = batch.watched_by.is_some_and(|by| by != rules.watched_by);
+        self.buffer.watch(!rules.alarms.is_empty(), is_outdated);
         let taken = self.take_each(batch, now, |pipeline, n_items| {
             if n_items % SPANS_PER_BEAT == 0 {
                 sink.beat();

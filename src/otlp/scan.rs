@@ -94,6 +94,7 @@ impl<'k, 'b> RequestScan<'k, 'b> {
             // About the size of an SDK's full batch. The vector grows for a larger request.
             scanned.batch.spans.reserve((body_len / 256).min(512));
         }
+        scanned.batch.watched_by = admission.and_then(SpanAdmission::watched_by);
         Self {
             walk: SpanWalk::new(admission, has_room),
             resources: RequestResources::new(admission.map(SpanAdmission::keys)),

@@ -315,6 +315,11 @@ pub trait SpanAdmission: Send + Sync {
     /// the record names, or else in a trace of its own; this method finds the trace that it belongs
     /// to.
     fn admit(&self, span: &mut Span, kept: &mut KeptAttributesBuilder) -> bool;
+
+    /// A hash of the settings that decide on [`Span::is_watched`].
+    fn watched_by(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Keeps every span unchanged.
@@ -378,6 +383,8 @@ pub struct Batch {
     pub shared_size: usize,
     /// The sender of the request.
     pub peer: PeerId,
+    /// [`SpanAdmission::watched_by`] of the admission that read the spans.
+    pub watched_by: Option<u64>,
 }
 
 impl Batch {

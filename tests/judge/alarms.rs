@@ -11,7 +11,7 @@ use judge::assemble::{CloseReason, Settings};
 use judge::evaluate::{Criterion, Evaluation, Stage, Verdict};
 use judge::pipeline::{Judged, Pipeline, Rules};
 use otlp::scan;
-use otlp::span::{Batch, Now, Span};
+use otlp::span::{Batch, Now, Span, SpanAdmission};
 use serde_json::{Value, json};
 
 use crate::support::captures as load;
@@ -413,7 +413,8 @@ fn a_condition_on_arguments_does_not_wait_for_the_spans_above_the_call() {
         args: (*amount > 0).then(|| json!({ "amount": amount })),
         ..SpanCall::default()
     };
-    // The amount of the call, and the amount of a span above it: none, or another is another call.
+    // The amount of the call, and the amount of a span above it; none is 0. With another amount it
+    // is another call.
     for (amounts, is_raised) in [
         ([5000, 5000], true),
         ([5000, 0], true),
@@ -435,6 +436,99 @@ fn a_condition_on_arguments_does_not_wait_for_the_spans_above_the_call() {
         let verdicts = pipeline.finish(&rules, now()).evaluations;
         let expected = if is_raised { Verdict::Fail } else { Verdict::Pass };
         assert_eq!(verdicts[0].verdict, expected, "{amounts:?}");
+    }
+}
+
+/// A span below span `above` that reports a call of `transfer`, nested deeper the later it starts.
+fn report(
+    number: u64,
+    above: u64,
+    start: u64,
+    id: &str,
+    args: &str,
+) -> opentelemetry_proto::tonic::trace::v1::Span {
+    let call = SpanCall {
+        name: "transfer".to_owned(),
+        ..SpanCall::default()
+    };
+    let mut span = spans_of_run(1, &[], &[call]).remove(1);
+    span.span_id = number.to_be_bytes().to_vec();
+    span.parent_span_id = above.to_be_bytes().to_vec();
+    span.start_time_unix_nano += start;
+    span.end_time_unix_nano -= start;
+    for (key, text) in [
+        ("gen_ai.tool.call.id", id),
+        ("gen_ai.tool.call.arguments", args),
+    ] {
+        if !text.is_empty() {
+            span.attributes.push(spans::attribute(key, text));
+        }
+    }
+    span
+}
+
+#[test]
+fn no_other_report_of_a_call_takes_back_an_alarm_about_its_arguments() {
+    let large = r#"{"amount":5000}"#;
+    let mut request = report(2, 1, 0, "", "");
+    request.attributes = vec![
+        spans::attribute("gen_ai.operation.name", "chat"),
+        spans::attribute(
+            "gen_ai.output.messages",
+            r#"[{"role":"assistant","parts":[{"type":"tool_call","id":"a","name":"transfer",
+                "arguments":{"amount":5000}}]}]"#,
+        ),
+    ];
+    request.name = "chat".to_owned();
+    request.start_time_unix_nano -= 1_000;
+    request.end_time_unix_nano -= 1_000;
+    let mut work = report(6, 1, 0, "", "");
+    (work.name, work.attributes) = ("work".to_owned(), Vec::new());
+    for (what, condition, first, last, is_raised) in [
+        (
+            "a span above changes what the model requested",
+            json!({ "gt": 1000 }),
+            vec![request, report(3, 4, 2, "a", "")],
+            vec![report(4, 1, 1, "", r#"{"amount":1000}"#)],
+            false,
+        ),
+        (
+            "a span above writes the number in another way",
+            json!({ "regex": "^5000$" }),
+            vec![report(3, 4, 2, "", large)],
+            vec![report(4, 1, 1, "", r#"{"amount":5000.0}"#)],
+            false,
+        ),
+        (
+            "a span above has a value that cannot be compared",
+            json!({ "gt": 1000 }),
+            vec![report(3, 4, 2, "", large)],
+            vec![report(4, 1, 1, "", r#"{"amount":"NaN"}"#)],
+            true,
+        ),
+        (
+            "the span above repeats a call of another span",
+            json!({ "gt": 1000 }),
+            vec![report(3, 4, 3, "", large)],
+            vec![report(4, 1, 2, "a", ""), report(5, 6, 1, "a", ""), work],
+            true,
+        ),
+    ] {
+        let entry = json!({ "name": "^transfer$", "where": { "args.amount": condition } });
+        let rules = rules(&[json!({ "name": "amount",
+            "evaluate": { "tool_calls": { "disallowed": [entry] } } })]);
+        let root = spans_of_run(1, &[], &[]);
+        let mut pipeline = Pipeline::new(Settings::replay(), now());
+        let raised = [first, [last, root].concat()].map(|spans| {
+            let scanned = scan::scan(&spans::request(spans), Some(&rules)).unwrap();
+            take(&mut pipeline, &rules, scanned.batch.spans)
+                .alarms
+                .len()
+        });
+        let verdict = pipeline.finish(&rules, now()).evaluations[0].verdict;
+        assert_eq!(raised, [usize::from(is_raised), 0], "{what}");
+        let expected = if is_raised { Verdict::Fail } else { Verdict::Pass };
+        assert_eq!(verdict, expected, "{what}");
     }
 }
 
@@ -537,8 +631,14 @@ fn a_reload_judges_open_runs_by_new_alarms() {
     let rules = no_deletion();
     assert_eq!(pipeline.advance(&rules, start).alarms.len(), 1);
     // The spans of a request that was scanned before the reload.
-    let in_flight = open_run(&before, 2, &["delete"]);
-    assert_eq!(take(&mut pipeline, &rules, in_flight).alarms.len(), 1);
+    let in_flight = Batch {
+        spans: open_run(&before, 2, &["delete"]),
+        watched_by: before.watched_by(),
+        ..Batch::default()
+    };
+    let mut judged = Judged::default();
+    pipeline.take_into(&rules, in_flight, start, &mut judged);
+    assert_eq!(judged.alarms.len(), 1);
     // A criterion that keeps its name and ceases to raise alarms ends none.
     let quiet = json!({ "name": "no deletion",
         "evaluate": { "tool_calls": { "disallowed": ["^delete$"] } } });

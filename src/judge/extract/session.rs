@@ -31,6 +31,7 @@ impl Trajectory {
                 // Calls of one turn keep their order, whatever their times are.
                 moment = moment.max(call.start_unix_nanos);
                 let mut call = call.clone();
+                call.uncertainty.args |= call.partial;
                 call.agent_run = call.agent_run.map(|run| run + agent_runs.len());
                 call.parallel_group = call.parallel_group.map(|group| group + n_groups);
                 if turn.cut_short {

@@ -202,11 +202,6 @@ impl Payload {
         self.kept() != KeptPart::Whole
     }
 
-    /// Returns true if this is a complete map.
-    pub(crate) fn is_whole_map(&self) -> bool {
-        self.json().is_object() && !self.is_cut()
-    }
-
     /// The extent to which the value was kept.
     pub(crate) fn kept(&self) -> KeptPart {
         self.parsed().1

@@ -15,6 +15,8 @@ pub struct CallUncertainty {
     pub line: u32,
     /// True if the arguments may change.
     pub args: bool,
+    /// True if a call that encloses this one may have other arguments.
+    pub outer_args: bool,
     /// True if the result may change.
     pub result: bool,
     /// True if the failure may change; for a call known from messages only it is unknown, also in a

@@ -21,24 +21,13 @@ const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// Maximum KiB of postponed traces that are judged at once.
 const MAX_RETRIED: u32 = 8 << 10;
 
-/// The time after a change of the rules in which spans may arrive that were scanned before it.
-const IN_FLIGHT: Duration = Duration::from_secs(10);
-
 /// The open traces that wait to be judged again.
 #[derive(Debug, Default)]
 pub(super) struct PostponedAlarms {
     /// The criteria with alarms that watched the spans so far.
-    criteria: Option<Arc<[Arc<Criterion>]>>,
-    changed_at: Option<Instant>,
+    criteria: Arc<[Arc<Criterion>]>,
     waiting: VecDeque<ChangedTrace>,
     pub(super) retry_at: Option<Instant>,
-}
-
-impl PostponedAlarms {
-    /// Returns true if spans may arrive that other criteria watched.
-    pub(super) fn is_changed_at(&self, now: Instant) -> bool {
-        self.changed_at.is_some_and(|at| now < at + IN_FLIGHT)
-    }
 }
 
 impl<C: CrossTraceAccess> Pipeline<C> {
@@ -46,10 +35,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
     /// watched may violate a new one.
     pub(super) fn watch_by(&mut self, rules: &Rules, now: Now) {
         let postponed = &mut self.postponed;
-        let is_known = |known: &Arc<_>| Arc::ptr_eq(known, &rules.alarms);
-        if !postponed.criteria.as_ref().is_some_and(is_known) {
-            let before = postponed.criteria.replace(Arc::clone(&rules.alarms));
-            postponed.changed_at = before.map(|_| now.instant);
+        if !Arc::ptr_eq(&postponed.criteria, &rules.alarms) {
+            postponed.criteria = Arc::clone(&rules.alarms);
             postponed.waiting.extend(self.buffer.watch_open(now));
             postponed.retry_at = Some(now.instant);
         }

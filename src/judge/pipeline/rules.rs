@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use otlp::scan::{self, MalformedProtobuf};
@@ -27,6 +28,8 @@ pub struct Rules {
     pub expectations: Arc<Expectations>,
     /// The criteria that raise alarms.
     pub(super) alarms: Arc<[Arc<Criterion>]>,
+    /// A hash of the criteria that raise alarms.
+    pub(super) watched_by: u64,
     /// The criteria that judge sessions.
     pub(super) of_sessions: Vec<Arc<Criterion>>,
 }
@@ -99,6 +102,10 @@ impl Rules {
         let mut alarms = of_traces;
         alarms.retain(|criterion| criterion.alarm.is_some());
         let reads_usage = criteria.iter().any(|criterion| criterion.reads_usage());
+        let mut watched_by = DefaultHasher::new();
+        for criterion in &alarms {
+            (criterion.name.as_str(), criterion.revision()).hash(&mut watched_by);
+        }
         Self {
             recogniser: recogniser
                 .with_usage(reads_usage)
@@ -107,6 +114,7 @@ impl Rules {
             explain,
             expectations: Arc::default(),
             alarms: alarms.into(),
+            watched_by: watched_by.finish(),
             of_sessions,
         }
     }
@@ -199,6 +207,10 @@ impl SpanAdmission for Rules {
 
     fn admit(&self, span: &mut Span, kept: &mut KeptAttributesBuilder) -> bool {
         self.recogniser.admit(span, kept)
+    }
+
+    fn watched_by(&self) -> Option<u64> {
+        Some(self.watched_by)
     }
 }
 

@@ -31,6 +31,7 @@ pub fn split(batch: Batch, n_partitions: usize) -> Vec<(usize, Batch)> {
         .map(|n_spans| Batch {
             spans: Vec::with_capacity(n_spans),
             peer: batch.peer,
+            watched_by: batch.watched_by,
             ..Batch::default()
         })
         .enumerate()

@@ -145,8 +145,8 @@ impl TraceText {
 }
 
 /// Returns the number of items by which a full list of `len` items grows: a third, limited by
-/// [`MAX_GROWTH`]. If lists doubled, the unused capacity of open traces would be most of the
-/// memory.
+/// [`MAX_GROWTH`], and at least seven eighths of the first capacity `first`. If lists doubled, the
+/// unused capacity of open traces would be most of the memory.
 fn growth(len: usize, first: usize) -> usize {
     match len {
         0 => first,

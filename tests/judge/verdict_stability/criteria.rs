@@ -248,9 +248,18 @@ fn of_call(call: &ToolCall, n_of_name: usize, add: &mut impl FnMut(Value)) {
                 add(json!({ "tool_calls": { "sequence": [fits] } }));
             }
             let path = format!("args.{key}");
-            let equal = json!({ "name": exactly(name), "where": { path: args[key] } });
+            let equal = json!({ "name": exactly(name), "where": { &path: args[key] } });
             add(json!({ "tool_calls": { "disallowed": [equal] } }));
             add(json!({ "constraints": { "rules": [{ "exactly": { "a": equal } }] } }));
+            if let Value::Number(number) = &args[key] {
+                for condition in [
+                    json!({ "regex": exactly(number.as_str()) }),
+                    json!({ "gt": 100 }),
+                ] {
+                    let fits = json!({ "name": exactly(name), "where": { &path: condition } });
+                    add(json!({ "tool_calls": { "disallowed": [fits] } }));
+                }
+            }
         }
     }
     add(json!({ "tool_calls": { "disallowed": [{ "name": exactly(name), "command": "." }] } }));

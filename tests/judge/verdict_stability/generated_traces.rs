@@ -132,7 +132,8 @@ impl Made<'_> {
             "{\"x\":\"one\"}",
             "{\"x\":\"two\",\"command\":\"rm\"}",
             "{}",
-        ][self.random.usize(..3)];
+            "{\"n\":1000}",
+        ][self.random.usize(..4)];
         Call {
             name: TOOLS[self.random.usize(..TOOLS.len())],
             id,
@@ -185,11 +186,15 @@ impl Made<'_> {
         if self.random.u8(..20) > 0 {
             self.set(tool, "gen_ai.tool.name", call.name);
         }
-        if let Some(id) = call.id.as_deref().filter(|_| self.random.u8(..4) > 0) {
+        let id = call.id.as_deref().filter(|_| self.random.u8(..4) > 0);
+        if let Some(id) = id {
             self.set(tool, "gen_ai.tool.call.id", id);
         }
         let args = match call.args {
             "{\"x\":\"one\"}" if call.bare => "one",
+            "{\"n\":1000}" if self.random.bool() => "{\"n\":1000.0}",
+            // A wrapper that changes what the model requested.
+            _ if id.is_none() && self.random.u8(..8) == 0 => "{\"n\":10}",
             args => args,
         };
         if self.random.u8(..3) > 0 {

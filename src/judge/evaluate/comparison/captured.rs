@@ -270,6 +270,22 @@ impl<'a> CapturedValues<'a> {
         found
     }
 
+    /// Returns true if an outer report of the call may write this number in another way, such as
+    /// `1000.0` for `1000`.
+    pub(crate) fn may_be_respelled(
+        &mut self,
+        value: &Value,
+        call_idx: usize,
+        path: &ValuePath,
+    ) -> bool {
+        let may_fold = self.trajectory.tool_calls[call_idx].uncertainty.may_fold;
+        let may_be = self.trajectory.cut_short && may_fold && !path.of_result && value.is_number();
+        if may_be {
+            self.note_cut(call_idx);
+        }
+        may_be
+    }
+
     /// Records a call whose answer depends on a cut value.
     pub(crate) fn note_cut(&mut self, call_idx: usize) {
         self.missing.cut = self.missing.cut.or(Some(call_idx));

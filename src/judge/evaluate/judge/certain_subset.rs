@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::extract::{Payload, ToolCall, Trajectory};
+use crate::extract::{ToolCall, Trajectory};
 
 /// Maximum number of lines that are evaluated, the longest first; each costs an evaluation. A line
 /// is a list of calls whose order is certain.
@@ -30,10 +30,9 @@ pub(super) fn subsets(trajectory: &Trajectory, in_order: bool) -> Vec<Trajectory
             .iter_mut()
             .filter(|call| call.uncertainty.may_fold)
         {
-            // An outer call, which may never end, may replace the call. It has the same arguments,
-            // if those of the call are whole.
+            // An outer call, which may never end, may replace the call.
             call.partial = true;
-            call.uncertainty.args |= !call.args.as_ref().is_some_and(Payload::is_whole_map);
+            call.uncertainty.args |= call.uncertainty.outer_args;
         }
         trajectory.with_calls(tool_calls)
     };

@@ -255,6 +255,10 @@ impl Condition {
                 }
             });
         }
+        let reads_spelling = self.regex.is_some() || self.contains.is_some();
+        if reads_spelling && captured.may_be_respelled(value, call_idx, path) {
+            return fit.min(Tri::Maybe);
+        }
         if let Some(pattern) = &self.regex {
             fit = fit.min(match text_of(value) {
                 None => Tri::No,
@@ -273,7 +277,7 @@ impl Condition {
         &self,
         value: &Value,
         is_cut: bool,
-        (call_idx, _): Place<'_>,
+        (call_idx, path): Place<'_>,
         captured: &mut CapturedValues<'_>,
     ) -> Tri {
         let is_excluded = match self.excluded() {
@@ -281,6 +285,9 @@ impl Condition {
             None => Tri::No,
         };
         let part = self.not_contains.as_ref();
+        if part.is_some() && captured.may_be_respelled(value, call_idx, path) {
+            return is_excluded.max(Tri::Maybe);
+        }
         is_excluded.max(part.map_or(Tri::No, |part| contains(part, value, is_cut)))
     }
 

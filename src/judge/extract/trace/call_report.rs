@@ -44,12 +44,17 @@ pub(crate) fn args_differ(one: Option<&Payload>, other: Option<&Payload>) -> boo
         && !lost_its_name(Some(other), Some(one))
 }
 
-/// Returns the more complete of two arguments of the same call, or else the first.
-pub(crate) fn more_of<P: Borrow<Payload>>(one: Option<P>, other: Option<P>) -> Option<P> {
-    let [first, second] = [&one, &other].map(|args| args.as_ref().map(Borrow::borrow));
-    let is_cut = |args: Option<&Payload>| args.is_some_and(Payload::is_cut);
-    let is_less = lost_its_name(first, second) || (is_cut(first) && !is_cut(second));
-    if is_less && other.is_some() { other } else { one }
+/// Returns the more complete of the arguments of two reports of a call, or else those of the outer.
+pub(crate) fn more_of<P: Borrow<Payload>>(outer: Option<P>, inner: Option<P>) -> Option<P> {
+    let [one, other] = [&outer, &inner].map(|args| args.as_ref().map(Borrow::borrow));
+    let is_less =
+        lost_its_name(one, other) || (!one.is_some_and(is_clear) && other.is_some_and(is_clear));
+    if is_less { inner } else { outer }
+}
+
+/// Returns true if the arguments are whole, and can be compared with all others.
+pub(crate) fn is_clear(args: &Payload) -> bool {
+    !args.is_cut() && equality::is_comparable(args.json())
 }
 
 /// Returns true if `bare` has no arguments, or only the text of a single argument whose name only

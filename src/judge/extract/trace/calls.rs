@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use otlp::span::Status;
 
-use super::call_report::{args_differ, more_of};
+use super::call_report::{args_differ, is_clear, more_of};
 use super::capture::{CallRecorder, Capturing, lacks_part};
 use super::draft::{A_FEW, Draft, MAX_TWINS, UNNAMED};
 use super::interner::Interner;
@@ -37,6 +37,8 @@ pub(crate) fn from_spans(
     let models = roles.models();
     let turns = Turns::new(roles, &models, interner);
     for draft in &mut drafts {
+        let args = draft.call.args.as_ref().filter(|_| gates.is_some());
+        draft.has_clear_map = args.is_some_and(|args| args.json().is_object() && is_clear(args));
         draft.n_turns = turns.started_before(draft.owner, draft.call.start_unix_nanos);
         draft.call.step = u32::try_from(draft.n_turns.saturating_sub(1)).unwrap_or(u32::MAX);
     }
@@ -100,6 +102,7 @@ fn draft(
     Some(Draft {
         poorly_named: name.is_none(),
         settled: failed || span.status == Status::Ok,
+        has_clear_map: false,
         failed_until: 0,
         span: span_idx,
         inside: roles.roles[span_idx].call_above,
@@ -217,37 +220,53 @@ fn originals(roles: &SpanRoles<'_>, drafts: &[Draft]) -> Vec<Option<SpanIdx>> {
     // and name.
     let mut latest: HashMap<(&str, &str), usize> = HashMap::with_capacity(drafts.len());
     let mut before: Vec<Option<usize>> = vec![None; drafts.len()];
-    // The arguments that kept drafts got from folded reports.
-    let mut folded_args: HashMap<SpanIdx, &Payload> = HashMap::new();
-    let mut originals = Vec::with_capacity(drafts.len());
-    for (at, draft) in drafts.iter().enumerate() {
-        let original = match roles.roles[draft.span].excluded {
-            Some(Exclusion::Folded(original)) => Some(original),
-            _ => draft.call.call_id.as_deref().and_then(|id| {
-                let id_and_name = (id, &*draft.call.name);
-                let last = latest.get(&id_and_name).copied();
-                let kept = std::iter::successors(last, |&other| before[other]);
-                let twin = kept
-                    .take(MAX_TWINS)
-                    .map(|other| &drafts[other])
-                    .find(|kept| {
-                        let folded = folded_args.get(&kept.span).copied();
-                        let args = more_of(kept.call.args.as_ref(), folded);
-                        is_twin(roles, kept, draft) && !args_differ(args, draft.call.args.as_ref())
-                    });
-                if twin.is_none() {
-                    before[at] = latest.insert(id_and_name, at);
-                }
-                Some(twin?.span)
-            }),
-        };
-        if let (Some(original), Some(args)) = (original, &draft.call.args) {
-            let known = folded_args.entry(original).or_insert(args);
-            *known = more_of(Some(*known), Some(args)).unwrap_or(args);
+    // Of the reports folded into each call, the most complete arguments.
+    let mut folded: HashMap<SpanIdx, &Payload> = HashMap::new();
+    let excluded = |draft: &Draft| roles.roles[draft.span].excluded;
+    for draft in drafts {
+        if let Some(Exclusion::Folded(into)) = excluded(draft) {
+            let more = more_of(folded.get(&into).copied(), draft.call.args.as_ref());
+            folded.extend(more.map(|args| (into, args)));
         }
-        originals.push(original);
     }
-    originals
+    let mut twins: HashMap<SpanIdx, SpanIdx> = HashMap::new();
+    for (at, draft) in drafts.iter().enumerate() {
+        let Some(id) = draft.call.call_id.as_deref() else {
+            continue;
+        };
+        if matches!(excluded(draft), Some(Exclusion::Folded(_))) {
+            continue;
+        }
+        let args = complete_args(draft, &folded);
+        let id_and_name = (id, &*draft.call.name);
+        let last = latest.get(&id_and_name).copied();
+        let kept = std::iter::successors(last, |&other| before[other]);
+        let mut kept = kept.take(MAX_TWINS).map(|other| &drafts[other]);
+        let twin = kept.find(|kept| {
+            is_twin(roles, kept, draft) && !args_differ(complete_args(kept, &folded), args)
+        });
+        match twin.map(|twin| twin.span) {
+            Some(twin) => {
+                let more = more_of(folded.get(&twin).copied(), args);
+                folded.extend(more.map(|args| (twin, args)));
+                twins.insert(draft.span, twin);
+            }
+            None => before[at] = latest.insert(id_and_name, at),
+        }
+    }
+    let original = |draft: &Draft| match excluded(draft) {
+        Some(Exclusion::Folded(into)) => Some(*twins.get(&into).unwrap_or(&into)),
+        _ => twins.get(&draft.span).copied(),
+    };
+    drafts.iter().map(original).collect()
+}
+
+/// Returns the arguments of a draft, completed by those of the reports folded into it.
+fn complete_args<'d>(
+    draft: &'d Draft,
+    folded: &HashMap<SpanIdx, &'d Payload>,
+) -> Option<&'d Payload> {
+    more_of(draft.call.args.as_ref(), folded.get(&draft.span).copied())
 }
 
 /// Returns the spans that repeat a call of another span, with that other span.

@@ -28,6 +28,9 @@ pub(crate) struct Draft {
     pub(crate) poorly_named: bool,
     /// True if the span itself decides whether the call failed, by an error or by the status OK.
     pub(crate) settled: bool,
+    /// True if the spans of the call, in a trace cut short, contain its arguments as a clear map: a
+    /// span with other arguments then reports another call.
+    pub(crate) has_clear_map: bool,
     /// The end of the last failed attempt within the call.
     pub(crate) failed_until: u64,
 }

@@ -35,6 +35,7 @@ pub(crate) fn set_for_calls(
         call.uncertainty.error = !draft.settled;
         call.uncertainty.may_go = draft.poorly_named || may_be_handoff(&call.name, recogniser);
         // The bare text of a tool's only argument gets its name from the model's reply.
+        call.uncertainty.outer_args = call.uncertainty.may_fold && !draft.has_clear_map;
         call.uncertainty.args |=
             call.partial || (call.args.as_ref()).is_some_and(|args| !args.json().is_object());
     }
