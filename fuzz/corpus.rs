@@ -1,5 +1,5 @@
-//! The kept inputs of each target: `fuzz/run --keep` found that each reaches code that no other
-//! kept input reaches. They prove only that the target still holds for them.
+//! Runs each fuzz target on its committed corpus. `fuzz/run --keep` adds an input only if it
+//! reaches code that no other input of the corpus reaches. Proves nothing about other inputs.
 
 use std::fs;
 use std::path::Path;

@@ -289,8 +289,8 @@ impl Reservations {
         ending.map(|it| it.n_bytes).sum()
     }
 
-    /// Returns the thing to evict for a newcomer: the longest idle thing of the heaviest share.
-    /// Things that wait for their peer are evicted before busy ones.
+    /// Returns the reservation to evict for a newcomer: the longest idle one of the heaviest share.
+    /// Reservations that wait for their peer are evicted before busy ones.
     fn victim(&self, newcomer: &Newcomer, by: ShareMeasure) -> Option<u64> {
         // Bytes of evicted things count for their peer until the things end.
         let n_more = newcomer.more.by(by) + self.n_ending_of(newcomer.peer);

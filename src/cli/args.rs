@@ -81,7 +81,7 @@ with __ between levels: SPANSCORE_FORWARD__ENDPOINT.
 
 Exit codes: 0 success, 1 a criterion failed or runs drifted, 2 usage or configuration
 error, 3 unreadable input, 4 startup failed, 5 stopped before everything was delivered
-(shutdown.exit_undelivered).";
+(only with shutdown.exit_undelivered).";
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -116,8 +116,8 @@ pub enum Command {
     Health(Health),
     /// List and change the criteria of a running sidecar.
     Criteria(Criteria),
-    /// Make the running sidecar judge finished traces sooner and send scores at once (for preStop
-    /// hooks).
+    /// Prepare the running sidecar for its stop: judge finished traces after a shorter wait, and
+    /// send scores at once (for preStop hooks).
     Drain(Drain),
 }
 
@@ -192,7 +192,8 @@ pub struct Replay {
 /// `demo`.
 #[derive(Debug, Args)]
 pub struct Demo {
-    /// Keep running after the session and print the address of the page; Ctrl+C ends it.
+    /// Keep running after the session and print the address of the page that shows the run; Ctrl+C
+    /// ends it.
     #[arg(long)]
     pub keep: bool,
     /// Rejects the options of a configuration.
@@ -413,13 +414,13 @@ pub enum CriteriaCommand {
         /// YAML or JSON file; - is standard input.
         #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
         file: PathBuf,
-        /// Replace all earlier registrations of the API, atomically.
+        /// Replace all criteria that were registered by the API, atomically.
         #[arg(long)]
         replace: bool,
         /// Delete the registrations after this time: 90s, 15m, 1h.
         #[arg(long, value_name = "TIME")]
         ttl: Option<String>,
-        /// Apply only if the current version has this ETag.
+        /// Apply the change only if the criterion still has this ETag.
         #[arg(long, value_name = "ETAG")]
         if_match: Option<String>,
         /// Check the criteria without registering them.
@@ -430,7 +431,7 @@ pub enum CriteriaCommand {
     Delete {
         /// Name of the criterion.
         name: String,
-        /// Apply only if the current version has this ETag.
+        /// Apply the change only if the criterion still has this ETag.
         #[arg(long, value_name = "ETAG")]
         if_match: Option<String>,
     },

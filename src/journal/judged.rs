@@ -80,8 +80,8 @@ impl JudgedMarks {
         &self.shared.ledger
     }
 
-    /// Adds marks of traces. Their scores have tickets, or get them in the next turn. `oldest` is
-    /// the oldest record that the marks refer to.
+    /// Adds marks of judged traces. Tickets for their scores were issued, or are issued by the next
+    /// [`Self::turn`]. `oldest` is the oldest record that the marks refer to.
     pub fn add(&self, bytes: &[u8], oldest: u64) {
         self.shared.state.lock().open.add(bytes, oldest);
     }

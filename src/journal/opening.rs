@@ -231,7 +231,7 @@ impl OpenedLog {
     }
 }
 
-/// The records of a log for scoring, from before the start.
+/// The readers of the records that a log for scoring had before this process opened it.
 #[derive(Debug)]
 pub struct Past {
     /// Reader of marks.

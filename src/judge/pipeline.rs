@@ -172,8 +172,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         }
     }
 
-    /// Like [`Self::take`], but judges the traces that a limit closes during the insertion,
-    /// whenever they exceed `MAX_SLICE`, and raises alarms.
+    /// Like [`Self::take`], but raises alarms, and judges the traces that a limit closes as soon as
+    /// they exceed `MAX_SLICE` bytes together.
     pub fn take_into(
         &mut self,
         rules: &Rules,

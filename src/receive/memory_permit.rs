@@ -20,7 +20,7 @@ pub(super) struct MemoryPermit {
     peer: PeerId,
     /// Bytes in addition to the message.
     fixed: usize,
-    /// Number of bytes of the message that are in memory twice.
+    /// Size of the decompressor's window: so many bytes of the message are in memory twice.
     window: usize,
     /// The announced length; 0 if there is none, as in most gRPC requests.
     announced: usize,

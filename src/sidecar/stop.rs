@@ -56,7 +56,7 @@ impl Sidecar {
         let begun = now().instant;
         let deadline_at = begun + deadline;
 
-        // 1. Senders send their last requests. What could not be delivered soon is refused.
+        // 1. Senders send their last requests. Requests beyond what can be queued are refused.
         telemetry.enter(Phase::Draining);
         intake.forward.begin_drain();
         #[cfg(feature = "kafka")]

@@ -208,7 +208,7 @@ impl Shared {
     }
 }
 
-/// Receives the judgements.
+/// Counts judgements, and sends them to the exporter.
 struct JudgeSink {
     judge: Judge,
     rules: Arc<Rules>,

@@ -215,7 +215,7 @@ fn run(case: Map<String, Value>) -> Result<(), String> {
         })
 }
 
-/// The rows that people see agree with the verdict, and name calls of the trajectory.
+/// Checks that the rows of the page fit the verdict, and refer only to calls of the trajectory.
 fn check_alignment(evaluation: &Evaluation) -> Result<(), String> {
     let rows = evaluation.alignment();
     let n_calls = evaluation.trajectory.tool_calls.len();

@@ -10,8 +10,8 @@ use crate::config::Signal;
 /// The recordings to read.
 #[derive(Debug, Clone, Args)]
 pub struct Recordings {
-    /// Recordings, read in this order: OTLP JSON lines or .json and .pb request bodies, also as .gz
-    /// and .zst; a folder means all files in it; - is standard input.
+    /// Recordings, read in the order given: OTLP JSON lines, or .json and .pb request bodies, also
+    /// as .gz and .zst; a folder means all files in it; - is standard input.
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
     /// Signal of a request body if neither its file name nor its content shows it.

@@ -15,8 +15,8 @@ pub struct Tokens {
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct ModelUse {
     pub n_calls: u64,
-    /// The number of model calls that certainly stay separate calls, whatever the rest of a trace
-    /// cut short contains.
+    /// The number of model calls, at least: in a trace cut short, missing spans can merge no more
+    /// of them.
     pub n_certain: u64,
     /// True if no model call was seen and the tokens are the totals that agents recorded.
     pub from_agent: bool,

@@ -46,7 +46,7 @@ pub struct LogMark {
 pub struct LogProgress {
     /// The offset to read from, and the judgements not to report again.
     pub mark: LogMark,
-    /// Unix time in nanoseconds; no later judgement was reported.
+    /// The latest due time of a reported judgement, at most, in Unix nanoseconds.
     pub until_unix_nanos: u64,
 }
 
@@ -230,8 +230,8 @@ impl LogJudge {
         })
     }
 
-    /// Returns the progress to commit once all judgements up to `left` are delivered and no
-    /// judgement due after `until_unix_nanos` was reported.
+    /// Returns the progress to commit once all judgements up to `left` are delivered. No reported
+    /// judgement was due after `until_unix_nanos`.
     pub fn progress(&self, left: Option<LogMark>, until_unix_nanos: u64) -> LogProgress {
         let inherited = self.start.inherited.unwrap_or(LogProgress {
             mark: LogMark {

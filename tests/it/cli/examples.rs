@@ -1,5 +1,5 @@
-//! `replay --examples`: recordings of runs made here, an example file beside them, and the
-//! resulting lines.
+//! Tests `replay --examples`: writes recordings and a file of examples, runs the command, and
+//! checks its output and exit code.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -1,8 +1,8 @@
 //! The recorded sessions of all frameworks over three simulated replicas: their requests by trace
 //! id while replicas are removed, added and killed, and spread by request and by connection.
 //! Compares every verdict with that of one replica that saw the whole session, and prints how many
-//! correct verdicts are missing (`-- --nocapture`). Does not prove how soon a real router follows a
-//! change: here it does so at once.
+//! correct verdicts are missing (`-- --nocapture`). The simulated router follows a change at
+//! once; a real one may lag.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -310,8 +310,8 @@ pub(crate) fn is_ours(body: &[u8]) -> bool {
     memchr::memmem::find(body, b"\x0a\x09spanscore").is_some()
 }
 
-/// The number of traces of these requests, and the trajectories of traces with anything to judge,
-/// without ports and clocks.
+/// Judges these requests without a network. Returns the number of traces, and the trajectories that
+/// have something to judge.
 pub(crate) fn replayed(requests: &[(String, Vec<u8>)]) -> (usize, Vec<Arc<Trajectory>>) {
     let rules = rules(&Config::default());
     let now = sidecar::now();

@@ -1,5 +1,5 @@
-//! Links between pages lead to files that exist, and every room and test module has a row in the
-//! table that lists its kind. Does not prove that a row is true.
+//! Checks that links between pages lead to files that exist, and that the documentation lists every
+//! source module and every test module. Does not check what it says of them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Keys that conventions share with applications do not hide a call that is marked in another way.
+//! Attributes that applications set, too, such as `span.type: web`, do not keep a span with
+//! `tool.name` from counting as a call.
 
 use judge::evaluate::Verdict;
 use serde_json::{Value, json};

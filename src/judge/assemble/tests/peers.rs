@@ -36,7 +36,7 @@ fn after_a_change_of_the_replicas_older_traces_that_are_new_here_are_incomplete(
     buffer.skip(1);
     let last_confirmed = buffer.now();
     buffer.skip(1);
-    // Sent between the last unchanged answer and the first changed one.
+    // The replicas may have changed: no lookup has shown the new addresses yet.
     buffer.send(span(2).of(2).under(1).lasting(15, 16));
     buffer.skip(1);
     let now = buffer.now();

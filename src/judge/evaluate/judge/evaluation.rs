@@ -22,7 +22,7 @@ use crate::extract::{Subject, Trajectory};
 /// The judgement of one trajectory by one criterion.
 #[derive(Debug, Clone)]
 pub struct Evaluation {
-    /// The criterion, or an expectation in error.
+    /// The criterion, or an invalid expectation.
     pub criterion: JudgedBy,
     /// The judged trajectory; for `scope: agent`, narrowed to one agent run.
     pub trajectory: Arc<Trajectory>,
@@ -69,7 +69,7 @@ pub struct Previous {
     pub revision: u32,
 }
 
-/// The criterion of an evaluation, or an expectation in error.
+/// The criterion of an evaluation, or an invalid expectation.
 #[derive(Debug, Clone)]
 pub enum JudgedBy {
     Criterion(Arc<Criterion>),

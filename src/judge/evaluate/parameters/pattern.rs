@@ -1,5 +1,5 @@
-//! Regular expressions that run in linear time and bounded memory. The configuration parses them,
-//! and compiles them later under limits that depend on their author.
+//! Regular expressions that run in linear time and bounded memory. They are parsed with the
+//! configuration, and compiled later, under limits for their source: a file or a request.
 
 use std::borrow::Cow;
 use std::fmt;

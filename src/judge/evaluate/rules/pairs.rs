@@ -122,7 +122,7 @@ impl Pair<'_, '_> {
             if self.ends_may_come && self.ended[call] != Tri::Yes && !is_near_any {
                 kept = Tri::Maybe;
             }
-            // The distance to another call is unknown; only the absence of a partner is certain.
+            // The distance of a call without times is unknown, so a partner may be too far away.
             let has_partner = kept == Tri::from(!question.bars);
             if !is_near_any && has_partner && intervals.is_unplaced(call) {
                 kept = Tri::Maybe;

@@ -81,9 +81,8 @@ fn value<'a>(span: &View<'a>, key: KeyId) -> Option<Raw<'a>> {
     })
 }
 
-/// Drops the model role of spans whose streamed reply has another span,
-/// `streaming response from …`: that span repeats the request and has the reply, and both are the
-/// same model call.
+/// Counts a streamed model call once. Logfire reports it by two spans: one with the request, and
+/// `streaming response from …` with the request and the reply. Only the second stays a model call.
 fn count_streams_once(spans: &mut RecognisedSpans<'_, '_>) {
     let mut asked: HashMap<Option<SpanIdx>, Vec<SpanIdx>> = HashMap::new();
     for span_idx in 0..spans.spans.len() {
