@@ -12,8 +12,8 @@ use crate::support::pages::{assert_current, read};
 const INTRODUCTION: &str = "\
 # Evaluators
 
-Read this page if you write a criterion. `tests/judge/evaluator_docs.rs` makes this page from the
-doc comments of `src/judge/evaluate/evaluators/`.
+Read this page if you write a criterion. (`tests/judge/evaluator_docs.rs` makes it from the
+doc comments of `src/judge/evaluate/evaluators/`.)
 
 A criterion has one of these evaluators under `evaluate`. The score is between 0 and 1; the label is
 `pass` if it reaches the criterion's `threshold` (1.0 unless said otherwise), else `fail`. Two more

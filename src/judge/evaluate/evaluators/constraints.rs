@@ -51,14 +51,15 @@ use crate::extract::Trajectory;
 ///       - chain_response: { a: { name: "^deploy$", error: true }, b: "^roll_back$" }
 ///       - absence: { a: "^delete_account$" }
 /// ```
-/// Calls `transfer, authenticate, transfer` score 7/8: one of two transfers came too early.
+/// Calls `transfer, authenticate, transfer` score 7/8: the first rule scores 1/2, the other three 1
+/// each.
 ///
 /// # Parameters
 /// - `rules`: at least one; each names one template with its fields.
 /// - `concurrency` (`interval`): the calls that count as overlapping. `interval`: calls that
 ///   overlap in time. `reply`: also calls that one model reply requested, even if they ran one by
-///   one, because none of them could use the result of another. `none`: no calls; the order is the
-///   order of the starts.
+///   one, because none of them could use the result of another. `none`: calls never overlap; they
+///   are ordered by start.
 ///
 /// | template | activations | requirement | fields beside `a` |
 /// |---|---|---|---|
@@ -96,21 +97,21 @@ use crate::extract::Trajectory;
 /// - `within`: the longest gap between two calls, from the end of the earlier to the start of the
 ///   later. Two calls further apart neither satisfy nor violate the rule.
 /// - `same`: both calls must agree on every path. A path is `args` or `result` with keys, indices
-///   or `*` (every element), such as `args.path`; `{ a: result.items.*.id, b: args.id }` has one
-///   path for each call. Two calls agree if they share a value, equal as JSON. A value that is
-///   absent or null agrees with nothing. A result that is JSON text is parsed first (`7` is a
-///   number). Any other result is one text, which only the path `result` reaches. In `alternate_…`
-///   rules only calls that agree with the activation count as coming in between. If no call of the
-///   run has a value at a path, the explanation says that the path may be misspelt; if no run has
-///   one, `/v1/status` says so, too.
+///   or `*` (every element), such as `args.path`; `{ a: result.items.*.id, b: args.id }` compares
+///   one path of `a` with another of `b`. Two calls agree if they share a value, equal as JSON. A
+///   value that is absent or null agrees with nothing. A result that is JSON text is parsed first
+///   (`7` is a number). Any other result is one text, which only the path `result` reaches. In
+///   `alternate_…` rules, a call counts as in between only if it agrees with the activation. If no
+///   call of the run has a value at a path, the explanation says that the path may be misspelt; if
+///   no run has one, `/v1/status` says so, too.
 /// - `compare`, in an entry of `same` such as `{ a: result, b: args.body, compare: a_in_b }`,
 ///   requires a literal copy instead of equal values (`equal`, the default). `a_in_b`: a text of at
 ///   least 8 characters at `a` is inside a text at `b`. `b_in_a`: every text or number at `b`
 ///   occurs in a text at `a` as a whole word (words consist of letters, digits and `_`).
-///   `shared_text`: both share at least `min_length` (24, at least 16) consecutive characters. Of a
-///   list or a map, the texts and numbers are compared as written; empty texts are ignored. A copy
-///   that was translated, summarised or encoded is not found: a satisfied rule means only that no
-///   literal copy was seen.
+///   `shared_text`: both share at least `min_length` (default 24, minimum 16) consecutive
+///   characters. In a list or a map, every text and number is compared as written; empty texts are
+///   ignored. A copy that was translated, summarised or encoded is not found: a satisfied rule
+///   means only that no literal copy was seen.
 /// - `overlap`: the verdict if overlapping calls could have run in several orders, and only some of
 ///   these orders satisfy the rule: `fail`, `pass` or `not_evaluated`. Default: `fail` for rules
 ///   that require an order, `pass` for rules that forbid one (`not_…`).

@@ -60,13 +60,13 @@ use crate::extract::Trajectory;
 /// Each token counts once: if model spans are nested, the outermost one that recorded usage counts.
 /// Overlapping spans of several instrumentations below one parent count as one call, unless their
 /// response ids or their tokens differ. With `scope: agent`, a model call belongs to the agent run
-/// that encloses it. Limits on models also judge runs that called only models and other agents. A
-/// model call without recorded usage may have used any number of tokens: if the other calls alone
-/// exceed a limit, it is exceeded, else it is open. If a model call recorded only a total, the
-/// total counts for `max_tokens` alone. Totals that agents recorded are read only if there is no
-/// model span. Without model spans and totals, all limits on models are open: a model may have been
-/// called unrecorded. But `max_model_calls` counts 0 if one of the service's latest 200 traces has
-/// a model span; with `assemble.peers`, and for a judge of a Kafka topic, it stays open.
+/// that encloses it. Limits on models also apply to runs without tool calls. A model call without
+/// recorded usage may have used any number of tokens: if the other calls alone exceed a limit, it
+/// is exceeded, else it is open. If a model call recorded only a total, the total counts for
+/// `max_tokens` alone. Totals that agents recorded are read only if there is no model span. Without
+/// model spans and totals, all limits on models are open: a model may have been called unrecorded.
+/// But `max_model_calls` counts 0 if one of the service's latest 200 traces has a model span; with
+/// `assemble.peers`, and for a judge of a Kafka topic, it stays open.
 /// [conventions.md](conventions.md#shared-attributes) lists the attributes that are read. A sidecar
 /// stores them only while a criterion has a limit on models.
 ///
@@ -74,9 +74,9 @@ use crate::extract::Trajectory;
 /// excludes cached tokens, spanscore can tell only if a span has more cached tokens than input
 /// tokens; it then adds the two.
 ///
-/// Details: `limits`, with for each limit `limit`, `actual` and `kept` (`null` if open); durations
-/// in milliseconds, rounded up. Numbers of model calls and tokens have `at_least: true` if there
-/// may be more, and `from: agent` if agents recorded them as totals.
+/// Details: `limits`, one entry per limit, with `limit`, `actual` and `kept` (`null` if open);
+/// durations in milliseconds, rounded up. Numbers of model calls and tokens have `at_least: true`
+/// if there may be more, and `from: agent` if agents recorded them as totals.
 ///
 /// # When the trace was cut short
 /// An exceeded `max_calls`, `max_errors` or `max_duplicates` stays exceeded. So does a limit on

@@ -21,11 +21,11 @@ use crate::extract::Trajectory;
 /// How well do the tools called, or the nodes visited, match the expected ones?
 ///
 /// # What it checks
-/// The names of the calls (or, with `over: nodes`, of the agents and graph nodes visited) against
-/// the expected names, in one of three ways. By default as a set: the number of distinct names in
-/// both, divided by the number of expected names. With `should_consider_ordering`: the length of
+/// Compares the names of the calls (or, with `over: nodes`, of the agents and graph nodes visited)
+/// with the expected names, in one of three ways. By default as a set: the number of distinct names
+/// in both, divided by the number of expected names. With `should_consider_ordering`: the length of
 /// the longest common subsequence, divided by the number of expected names. With
-/// `should_exact_match`: 1 if both lists are equal, else 0; takes precedence over ordering.
+/// `should_exact_match`: 1 if both lists are equal, else 0; overrides `should_consider_ordering`.
 ///
 /// # Why
 /// Agent workflows and graphs are described by their steps; how strictly the order matters differs

@@ -182,7 +182,7 @@ evaluators! {
     ToolCallOutput,
     /// Did the calls follow rules about their order, number and values?
     Constraints,
-    /// How well do the calls match a reference, by one of a family of scores?
+    /// How well do the calls match a reference, by a score of your choice?
     TrajectoryMatch,
     /// Did the run stay within limits of effort?
     Efficiency,

@@ -23,9 +23,9 @@ use crate::extract::Trajectory;
 /// Was each tool called as often as expected?
 ///
 /// # What it checks
-/// The number of calls of each listed tool, against a number. The score is the share of the entries
-/// that are satisfied; with `strict` it is 1 if all are satisfied, else 0. A tool that was not
-/// called counts 0, even if nothing was called. Other tools may be called any number of times.
+/// Compares the number of calls of each listed tool with a number. The score is the share of the
+/// entries that are satisfied; with `strict` it is 1 if all are satisfied, else 0. A tool that was
+/// not called counts 0, even if nothing was called. Other tools may be called any number of times.
 ///
 /// # Why
 /// Runaway loops call one tool forty times; a careless agent never makes the check it was told to

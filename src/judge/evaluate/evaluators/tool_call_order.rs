@@ -17,13 +17,12 @@ use crate::extract::Trajectory;
 /// Were the tools called in the expected order?
 ///
 /// # What it checks
-/// The names of all calls, in the order in which they were made, against the expected order. The
-/// score is the length of the longest common subsequence divided by the number of expected calls:
-/// calls in between cost nothing, an expected call that is missing or out of order costs its share.
-/// With `strict` the score is 1 if the two orders are equal, else 0. If nothing was called the
-/// score is 0. Names are compared by code point, case-sensitively. If (number of calls) × (number
-/// of expected names) exceeds 16,777,216, there is a verdict only if all expected names occur in
-/// order.
+/// Compares the names of all calls, in the order in which they were made, with the expected order.
+/// The score is the length of the longest common subsequence divided by the number of expected
+/// calls: calls in between do not lower it, a missing or misplaced call does. With `strict` the
+/// score is 1 if the two orders are equal, else 0. If nothing was called the score is 0. Names are
+/// compared by code point, case-sensitively. If (number of calls) × (number of expected names)
+/// exceeds 16,777,216, there is a verdict only if all expected names occur in order.
 ///
 /// # Why
 /// An agent that does the right things in the wrong sequence ships a purchase before it checks the

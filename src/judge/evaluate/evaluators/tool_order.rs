@@ -46,8 +46,9 @@ use crate::extract::Trajectory;
 /// - `exact_match` (false): no other calls.
 ///
 /// # When the trace was cut short
-/// Further calls cannot destroy a subsequence: a 1 is certain, a 0 never is. With `exact_match` a 1
-/// is never certain, and a 0 is certain once the calls are not a subsequence of the expected calls.
+/// Further calls cannot destroy a subsequence: a score of 1 is final, 0 may still rise. With
+/// `exact_match` a 1 is never certain, and a 0 is certain once the calls are not a subsequence of
+/// the expected calls.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolOrder {

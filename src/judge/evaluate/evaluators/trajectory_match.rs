@@ -22,19 +22,17 @@ use crate::evaluate::parameters::optional::written;
 use crate::evaluate::parameters::pattern::FieldError;
 use crate::extract::Trajectory;
 
-/// How well do the calls match a reference, by one of a family of scores?
+/// How well do the calls match a reference, by a score of your choice?
 ///
 /// # What it checks
 /// Expected calls are paired one to one with calls that were made: as many as possible, in order or
-/// in any order. The score follows from the number of pairs M, of expected calls n, and of calls
-/// made m. If calls overlap in time, the best order that their times allow counts. If dozens
-/// overlap and the search for that order takes too long, there is a verdict only if no other order
-/// could change it.
+/// in any order. The score is computed from M (pairs), n (expected calls) and m (calls made). If
+/// calls overlap in time, the best order that their times allow counts. If dozens overlap and the
+/// search for that order takes too long, there is a verdict only if no other order could change it.
 ///
 /// # Why
 /// A good run, or an entry of an evaluation set, is data to compare with. Each framework has its
-/// own score; here the scores form one family, and a preset gives the same numbers as the
-/// framework.
+/// own score; here they have common names, and a preset reproduces a framework's numbers.
 ///
 /// # Example
 /// ```yaml
@@ -51,7 +49,7 @@ use crate::extract::Trajectory;
 ///   `args` must be present and equal as JSON. `null` counts as absent. The other fields that ADK
 ///   writes for a call are accepted if they are `null`, and have no effect. An empty list loads
 ///   with a warning.
-/// - `score`, or else `preset`: exactly one of the two.
+/// - `score` or `preset`: set exactly one.
 ///
 /// | `score` | pairs | value |
 /// |---|---|---|
@@ -67,7 +65,7 @@ use crate::extract::Trajectory;
 /// - `ordered` (false): `precision`, `recall` and `f1` count pairs in order.
 /// - `exact_args` (false): further arguments are forbidden.
 /// - `include_failed` (true): `false` excludes failed calls.
-/// - `concurrency` (`interval`): as in `constraints`; `none` with `edit`.
+/// - `concurrency` (`interval`): as in `constraints`; `edit` always uses `none`.
 /// - `preset`: sets everything except `expected` and `threshold`. Calls are in the order of their
 ///   starts, but `agentevals_strict` accepts the calls of one model reply in any order.
 ///

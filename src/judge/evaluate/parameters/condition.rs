@@ -61,12 +61,13 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 ///   only some calls have a value there, or only some elements under `*`, the explanation and
 ///   `/v1/status` name the first call without one, unless another condition excludes that call or
 ///   the condition also has `exists`.
-/// - *No text.* `regex`, `contains` and `not_contains` never match a list or a map. The explanation
-///   and `/v1/status` show the first such value, unless another condition excludes the call.
-/// - *No number.* `gt`, `gte`, `lt` and `lte` read JSON numbers, and texts that are a plain number
-///   such as `-1000.50`, but not `1,000`, `+5`, `.5` or `1e3`. Any other value leaves the verdict
-///   open and is named in the explanation: a transfer whose amount is written differently does not
-///   pass.
+/// - *Not a text.* `regex`, `contains` and `not_contains` never match a list or a map. The
+///   explanation and `/v1/status` show the first such value, unless another condition excludes the
+///   call.
+/// - *Not a number.* `gt`, `gte`, `lt` and `lte` read JSON numbers, and texts that are a plain
+///   number such as `-1000.50`, but not `1,000`, `+5`, `.5` or `1e3`. Any other value leaves the
+///   verdict open and is named in the explanation: a transfer whose amount is written differently
+///   does not pass.
 /// - `args: { x: "^y" }` beside `where` matches texts only.
 ///
 /// `tool_calls`, `constraints` and `ignore` of `efficiency` contain call patterns. With
