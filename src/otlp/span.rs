@@ -316,7 +316,7 @@ pub trait SpanAdmission: Send + Sync {
     /// to.
     fn admit(&self, span: &mut Span, kept: &mut KeptAttributesBuilder) -> bool;
 
-    /// A hash of the settings that decide on [`Span::is_watched`].
+    /// A hash of the settings that decide on `is_watched`.
     fn watched_by(&self) -> Option<u64> {
         None
     }
