@@ -191,14 +191,14 @@ impl Events {
         if what == "lost" {
             state.n_lost += partitions.len();
         }
-        if what == "taken" {
+        if what == "assigned" {
             state.last_taken = Some(now().instant);
         }
         if let Some(held) = state.held.get_mut(&judge) {
             for partition in partitions {
                 let at = held.iter().position(|it| *it == partition);
                 match (what, at) {
-                    ("taken", _) => held.push(partition),
+                    ("assigned", _) => held.push(partition),
                     (_, Some(at)) => drop(held.swap_remove(at)),
                     (_, None) => {}
                 }
