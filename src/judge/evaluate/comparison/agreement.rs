@@ -1,4 +1,4 @@
-//! Numbers JSON values so that comparing two values means comparing two numbers.
+//! //! Assigns numbers to JSON values so that comparing two values means comparing two numbers.
 
 use hashbrown::HashMap;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::extract::equality;
 
-/// Gives each distinct value a number; values that are equal as JSON get the same number.
+/// Assigns a number to each distinct JSON value; equal values get the same number.
 #[derive(Default)]
 pub(crate) struct Numbering<'v> {
     by_hash: HashMap<u64, SmallVec<[(&'v Value, u32); 1]>>,
@@ -14,7 +14,7 @@ pub(crate) struct Numbering<'v> {
 }
 
 impl<'v> Numbering<'v> {
-    /// Returns the number of a value.
+    /// Returns the value's number; a new value gets the next free number.
     pub(crate) fn of_value(&mut self, value: &'v Value) -> u32 {
         let same_hash = self.by_hash.entry(equality::hash(value)).or_default();
         if let Some((_, number)) = same_hash
@@ -29,7 +29,7 @@ impl<'v> Numbering<'v> {
         number
     }
 
-    /// Number of distinct values.
+    /// Returns the number of distinct values.
     pub(crate) fn len(&self) -> usize {
         self.n_values as usize
     }

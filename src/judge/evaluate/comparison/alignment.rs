@@ -10,9 +10,9 @@ use text::{Clean, code, counted};
 /// Maximum number of alignment entries in a text: a person reads no more, and a runaway agent makes
 /// thousands of calls.
 const MAX_ENTRIES: usize = 16;
-/// Maximum length of a run of entries of one kind that is shown whole.
+/// Maximum length of a run of entries of one kind that is shown unfolded.
 const MAX_RUN: usize = 6;
-/// The number of entries of a folded run that are shown, next to the first difference.
+/// Number of entries that stay visible of a folded run next to the first difference.
 const N_SHOWN_OF_RUN: usize = 2;
 
 pub(crate) struct Alignment<'a> {
@@ -38,8 +38,8 @@ enum Entry {
 }
 
 impl Alignment<'_> {
-    /// Returns the first difference and, if there is one, the call to blame. With `is_exact`, every
-    /// other call is a difference.
+    /// Returns the first difference, and the call that caused it, if a call did. With `is_exact`,
+    /// any unexpected call is a difference.
     pub(crate) fn departure(&self, is_exact: bool) -> Option<(String, Option<usize>)> {
         if is_exact { self.first_difference() } else { self.first_gap() }
     }
@@ -52,9 +52,9 @@ impl Alignment<'_> {
         }
     }
 
-    /// Returns the reason for the first unmatched expected name, such as "`create_order` was called
-    /// before `check_inventory`", and the misplaced call, if there is one. `None` if every expected
-    /// name is matched.
+    /// Returns the reason why the first unmatched expected name did not match, such as
+    /// "`create_order` was called before `check_inventory`", and the misplaced call, if there is
+    /// one. `None` if every expected name is matched.
     fn first_gap(&self) -> Option<(String, Option<usize>)> {
         let gap = self
             .pairs
@@ -64,7 +64,7 @@ impl Alignment<'_> {
             .unwrap_or(self.pairs.len());
         let name = *self.expected.get(gap)?;
         let (before, after) = self.pairs.split_at(gap);
-        // The call to blame is the unmatched call of that name nearest to its expected position.
+        // Blame the unmatched call of that name that is nearest to the expected position.
         let here = after.first().map_or(self.actual.len(), |pair| pair.0);
         let misplaced = (0..self.actual.len())
             .filter(|&call_idx| {
@@ -120,8 +120,8 @@ impl Alignment<'_> {
         }
     }
 
-    /// Returns the first position at which two sequences differ, such as "call 3 is `edit`,
-    /// expected `search`", and the call there, if there is one.
+    /// Returns a sentence about the first position at which the sequences differ, such as "call 3
+    /// is `edit`, expected `search`", and the call at that position, if there is one.
     fn first_difference(&self) -> Option<(String, Option<usize>)> {
         let at = self
             .actual
@@ -164,8 +164,8 @@ impl Alignment<'_> {
         }
     }
 
-    /// Names a call, with its number if the name recurs: a sentence that is true for one call is
-    /// often untrue for another.
+    /// Returns the call's name. Adds the call's number if the name recurs, because a sentence about
+    /// one call is often untrue for another call of that name.
     pub(crate) fn named(&self, call_idx: usize) -> String {
         let name = self.actual[call_idx];
         match self.actual.iter().filter(|&&other| other == name).count() {
@@ -191,7 +191,7 @@ impl Alignment<'_> {
     }
 }
 
-/// A piece of an alignment's text, and the number of entries that it covers.
+/// A piece of an alignment's text.
 struct Item {
     text: String,
     n_entries: usize,
@@ -306,7 +306,7 @@ pub(crate) fn made_in_order(n_expected: usize, n_others: usize) -> String {
     format!("{made} made in order, {others}")
 }
 
-/// Quotes the first sixteen names.
+/// Quotes at most [`MAX_ENTRIES`] names.
 pub(crate) fn quoted(names: &[&str]) -> String {
     let shown = names.iter().take(MAX_ENTRIES).copied().map(code);
     let mut text = shown.collect::<Vec<_>>().join(", ");

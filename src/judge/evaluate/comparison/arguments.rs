@@ -6,7 +6,7 @@ use super::captured::{CapturedValues, Known, Tri};
 use super::score::Explain;
 use crate::extract::equality;
 
-/// The required relation between expected arguments and a call's arguments.
+/// The relation that a call's arguments must have to the expected arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Agreement {
     /// Every expected key is present and equal; further keys are allowed.
@@ -15,7 +15,7 @@ pub(crate) enum Agreement {
     Equal,
 }
 
-/// Returns whether the arguments of a call match.
+/// Returns whether the arguments of a call have the required relation to the expected arguments.
 pub(crate) fn fit(
     expected: &Map<String, Value>,
     call_idx: usize,
@@ -30,7 +30,7 @@ pub(crate) fn fit(
         Known::Value(actual) => match (actual.as_object(), agreement) {
             (Some(actual), Agreement::Equal) if expected.len() != actual.len() => Tri::No,
             (Some(actual), _) => contains(actual, expected),
-            // A value that is not an object has no keys; `{}` requires none.
+            // A value that is not an object has no keys, so it satisfies only `{}`.
             (None, Agreement::Contained) => Tri::from(expected.is_empty()),
             (None, Agreement::Equal) => Tri::No,
         },
@@ -51,11 +51,11 @@ fn contains(actual: &Map<String, Value>, expected: &Map<String, Value>) -> Tri {
 /// The differences between the arguments of a call and the expected arguments, without values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum ArgsDifference {
-    /// The arguments were not captured, or cut.
+    /// The arguments were not captured, or they were cut.
     Unknown,
     /// The arguments are not a JSON object.
     NoObject,
-    /// Single keys differ, in the order of the expected arguments.
+    /// These keys differ, in the order of the expected arguments.
     Keys(Vec<KeyDifference>),
 }
 
@@ -63,7 +63,7 @@ pub(crate) enum ArgsDifference {
 pub(crate) enum KeyDifference {
     Missing(String),
     Differs(String),
-    /// The key's value has a number that JSON cannot write, so it cannot be compared.
+    /// The key's value contains a number that JSON cannot represent, so it cannot be compared.
     Incomparable(String),
     NotExpected(String),
 }
@@ -102,7 +102,8 @@ impl ArgsDifference {
         Self::Keys(keys)
     }
 
-    /// Returns the number of keys that differ; all keys if the arguments cannot be compared.
+    /// Returns the number of keys that differ. If the arguments cannot be compared, returns the
+    /// number of expected keys.
     pub(crate) fn n_keys(&self, expected: &Map<String, Value>) -> usize {
         match self {
             Self::Unknown | Self::NoObject => expected.len(),
@@ -110,8 +111,8 @@ impl ArgsDifference {
         }
     }
 
-    /// Returns text such as "`city` differs, `limit` is missing", with both values if `explain`
-    /// allows.
+    /// Returns text such as "`city` differs, `limit` is missing", with both values if
+    /// `explain.values` is set.
     pub(crate) fn text(
         &self,
         expected: &Map<String, Value>,

@@ -1,5 +1,5 @@
-//! Assigns expected calls, each with certain arguments or a certain result, to separate calls in
-//! any order: the best assignment, its score and its report.
+//! //! Assigns expected calls, each with expected arguments or an expected result, to distinct
+//! calls in any order. Scores the best assignment and describes it.
 
 use serde_json::{Map, Value, json};
 use text::{code, counted};
@@ -15,8 +15,8 @@ use crate::extract::Trajectory;
 /// Maximum number of unmet expectations that a text describes.
 const MAX_DESCRIBED: usize = 4;
 
-/// The met expectations, and the nearest calls for the first unmet ones. The calls that meet
-/// expectations are not stored: the text does not show them.
+/// The evidence for the text: which expectations are met, and the nearest calls for the first unmet
+/// ones. The assigned calls are not stored because the text does not show them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Assignment {
     is_met: Vec<bool>,
@@ -24,14 +24,14 @@ pub(crate) struct Assignment {
     nearest: Vec<Option<NearestCall>>,
 }
 
-/// The unassigned call of the right name that differs least.
+/// The unassigned call with the expected name that differs least from an unmet expectation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct NearestCall {
     call_idx: usize,
     difference: Difference,
 }
 
-/// The difference between a call of the right name and the expectation.
+/// The difference between an expectation and a call with the expected name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Difference {
     Args(ArgsDifference),
@@ -58,7 +58,8 @@ impl ExpectedPart<'_> {
         }
     }
 
-    /// Returns the difference between a call and the expectation, and its size.
+    /// Returns the size of the difference between a call and the expectation, for comparing calls,
+    /// and the difference itself.
     fn difference(self, call: usize, captured: &mut CapturedValues<'_>) -> (usize, Difference) {
         match self {
             Self::Args(args, agreement) => {
@@ -95,7 +96,8 @@ impl ExpectedPart<'_> {
         }
     }
 
-    /// Returns both values in the form of UiPath's justification; `None` if values are private.
+    /// Returns the expected and the actual value in the form of UiPath's justification; `None` if
+    /// values are private.
     fn values(
         self,
         call: Option<usize>,
@@ -124,10 +126,10 @@ impl ExpectedPart<'_> {
     }
 }
 
-/// Expected calls by name.
+/// Expected calls: each is a tool's name, and the expected arguments or result.
 pub(crate) struct ExpectedCalls<'e> {
     pub(crate) calls: Vec<(&'e str, ExpectedPart<'e>)>,
-    /// True if the score is 1 or 0.
+    /// True if the score is 1 or 0, without partial credit.
     pub(crate) strict: bool,
 }
 
@@ -170,7 +172,8 @@ impl ExpectedCalls<'_> {
         score
     }
 
-    /// Returns the call of each expectation in a maximum matching.
+    /// Returns the call that a maximum matching assigns to each expectation. A call fits if
+    /// [`ExpectedPart::fits`] returns at least `at_least`.
     fn assigned_calls(
         &self,
         captured: &mut CapturedValues<'_>,
@@ -184,7 +187,7 @@ impl ExpectedCalls<'_> {
         Bipartite::new(self.calls.len(), tool_calls.len(), fits).matching()
     }
 
-    /// Returns the nearest call of each of the first unmet expectations.
+    /// Returns, for each of the first unmet expectations, the nearest unassigned call.
     fn nearest(
         &self,
         calls: &[Option<usize>],
@@ -222,8 +225,8 @@ impl ExpectedCalls<'_> {
         justification: &str,
     ) -> Rendered {
         let mut captured = CapturedValues::new(trajectory);
-        // The evidence does not store the assignment; it is computed again only for rows and
-        // values.
+        // The evidence does not store the assignment. It is computed again, but only if rows or
+        // values show it.
         let calls = if with_rows || explain.values {
             self.assigned_calls(&mut captured, Tri::Yes)
         } else {

@@ -1,5 +1,5 @@
-//! Pairs as many expected calls as possible with calls that were made. There are three modes: in
-//! the best order that the calls' times allow, in the order of the list, or in any order.
+//! //! Pairs as many expected calls as possible with calls that were made: in the best order that
+//! the calls' times allow, in the order of the list, or in any order.
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -8,15 +8,15 @@ use super::bipartite::Bipartite;
 use super::lcs;
 use super::order::Intervals;
 
-/// Maximum number of states in the search for the best order; above it, the order of starts counts.
+/// Maximum number of states in the search for the best order. If a search exceeds a limit, the
+/// order in which the calls started counts.
 const MAX_STATES: usize = 100_000;
-/// Maximum number of candidates in the search for the best order; above it, the order of starts
-/// counts.
+/// Maximum number of candidate calls that the search for the best order examines.
 const MAX_LOOKS: usize = 20_000_000;
-/// Maximum cells of a table of expected calls × calls, a byte each.
+/// Maximum number of cells in a table of expected calls × calls; a cell is one byte.
 const MAX_CELLS: usize = 1 << 24;
 
-/// Pairs of indices, of an expected call and a call, in the order of the expected calls.
+/// Pairs of indices (expected call, call), in the order of the expected calls.
 pub(crate) type Pairs = Vec<(usize, usize)>;
 
 /// The calls that match each expected call. Equal expected calls share a kind.
@@ -26,8 +26,8 @@ pub(crate) struct Fits {
     /// The matching calls by kind, in ascending order.
     pub(crate) calls: Vec<Vec<u32>>,
     pub(crate) n_calls: usize,
-    /// The only kind that each call can match, or `UNEXPECTED`; absent if a call can match several
-    /// kinds.
+    /// For each call, the only kind that it can match, or `UNEXPECTED`. `None` if some call can
+    /// match several kinds.
     pub(crate) only_kind: Option<Vec<u32>>,
 }
 
@@ -88,7 +88,8 @@ impl Fits {
             .checked_mul(n_expected + 1)
             .filter(|n| *n <= MAX_CELLS)?;
         let mut steps = vec![Step::Call; n_cells];
-        // The number of changes for the first expected calls and the first calls, for one row.
+        // One row of edit distances: from the first `expected` expected calls to each prefix of the
+        // calls.
         let mut row: Vec<u32> = (0..width as u32).collect();
         for expected in 0..n_expected {
             let mut diagonal = row[0];
@@ -113,8 +114,8 @@ impl Fits {
         Some(Table { steps, width })
     }
 
-    /// Pairs as many calls as possible in an order that the times allow: no call ran before a call
-    /// that is paired earlier. `None` if the search exceeds its limits.
+    /// Pairs as many calls as possible in an order that the times allow: no call runs before a call
+    /// that is paired with an earlier expected call. `None` if the search exceeds its limits.
     pub(crate) fn in_best_order(&self, intervals: &Intervals) -> Option<Pairs> {
         if self.is_line(intervals) {
             return self.in_list_order();
@@ -133,7 +134,7 @@ impl Fits {
     }
 }
 
-/// The step that reaches a cell of the table.
+/// The last step of the cheapest way to reach a cell of the table.
 #[derive(Clone, Copy)]
 enum Step {
     Pair,
@@ -147,7 +148,7 @@ struct Table {
 }
 
 impl Table {
-    /// Returns matching pairs and other pairs.
+    /// Walks back from the last cell. Returns the matching pairs and the substituted pairs.
     fn pairs(&self, fits: &Fits) -> (Pairs, Pairs) {
         let (mut expected, mut call) = (fits.kinds.len(), fits.n_calls);
         let (mut fitting, mut others) = (Vec::new(), Vec::new());
@@ -173,26 +174,26 @@ impl Table {
 
 // === Search ===
 
-/// Gives every paired call a moment at which it runs; moments never decrease along the expected
-/// calls. A state is the number of expected calls handled, the latest start so far, and the used
-/// calls that could still run and match a later expected call.
+/// Searches layer by layer, one layer per expected call. Each paired call gets a moment at which it
+/// runs; these moments never decrease. A state is the latest moment so far, and the used calls that
+/// could still run and match a later expected call.
 struct Search<'a> {
     fits: &'a Fits,
     intervals: &'a Intervals,
-    /// For each kind: the matching calls in the order of their starts, and the latest end up to
-    /// each call.
+    /// For each kind, the matching calls in the order of their starts.
     candidates: Vec<Vec<u32>>,
+    /// For each kind and candidate, the latest end among the candidates up to this one.
     latest_ends: Vec<Vec<i64>>,
-    /// The class of each call; calls of a class match the same expected calls.
+    /// The class of each call; all calls of a class match the same expected calls.
     class: Vec<u32>,
-    /// The last expected call that each call matches.
+    /// For each call, the index of the last expected call that it matches.
     last_wanted: Vec<u32>,
     n_looks: usize,
 }
 
 type State = (i64, SmallVec<[u32; 4]>);
 
-/// A reached state: its number of pairs, the previous state, and the call used.
+/// A state that the search reached. `from` is the index of its predecessor in the previous layer.
 struct Reached {
     n_pairs: u32,
     from: u32,
@@ -308,7 +309,6 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the calls that an expected call can use. Skips a call if another call of its class
-    /// begins and ends no later.
     fn candidates(
         &mut self,
         expected: usize,

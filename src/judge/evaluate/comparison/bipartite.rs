@@ -1,4 +1,4 @@
-//! A maximum matching in a bipartite graph, given as a table of booleans.
+//! //! Finds a maximum matching in a bipartite graph, given as a table of booleans.
 
 use std::collections::VecDeque;
 
@@ -52,7 +52,8 @@ impl Bipartite {
         column_of
     }
 
-    /// Returns a free column that the row can reach, and for each column the row that reached it.
+    /// Returns a free column that the row can reach, and for each column the row from which the
+    /// search reached it. `None` if no free column is reachable.
     fn augmenting_path(&self, row: usize, owner: &[Option<usize>]) -> Option<(usize, Vec<usize>)> {
         let mut unseen = vec![u64::MAX; self.n_columns.div_ceil(64)];
         let mut reached_from = vec![0; self.n_columns];
@@ -82,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    /// The size of a maximum matching, by trying every assignment.
+    /// Returns the size of a maximum matching, found by trying every assignment.
     fn most(rows: &[Vec<bool>], used: &mut Vec<bool>) -> usize {
         let Some((row, rest)) = rows.split_first() else {
             return 0;
@@ -122,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_greedy_choice_is_taken_back() {
-        // The first expectation fits both calls, the second only the first call.
+        // The first expectation fits both calls, the second fits only the first call.
         let fits = Bipartite::new(2, 2, |row, column| row == 0 || column == 0);
         assert_eq!(fits.matching(), [Some(1), Some(0)]);
     }

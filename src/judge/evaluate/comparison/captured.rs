@@ -71,15 +71,15 @@ pub(crate) enum Known<T> {
     Unknown,
 }
 
-/// The result of following a path in all calls that were read.
+/// The outcome of following a path in all calls read so far.
 struct Followed {
     led: Tri,
-    /// The first call without a value at the path, and a text such as "missing".
+    /// The first call without a value at the path, and the reason, such as "missing".
     lacking: Option<(usize, &'static str)>,
 }
 
-/// Maximum work of one evaluation for searching texts: half a second on one core with ordinary
-/// patterns, four seconds at worst. A pattern of twenty characters can search 20 MiB.
+/// Maximum units of work that one evaluation spends on searching texts: half a second on one core
+/// with ordinary patterns, four seconds at worst. A pattern of twenty characters can search 20 MiB.
 pub(crate) const MAX_SEARCH: u64 = 128 << 20;
 
 /// Reads arguments and results of a trajectory's calls, and records the reads that failed.
@@ -89,9 +89,9 @@ pub(crate) struct CapturedValues<'a> {
     pub(crate) missing: Missing,
     /// The first value that could not be used.
     pub(crate) unusable: Option<UnusableValue>,
-    /// The results by path; a path is identified by its address in the criterion.
+    /// The outcome for each path. The path's address in the criterion identifies the path.
     followed: HashMap<*const ValuePath, Followed>,
-    /// The work spent on searching, and its limit.
+    /// The work spent on searching.
     searched: u64,
     max_search: u64,
 }
@@ -115,7 +115,7 @@ impl<'a> CapturedValues<'a> {
         }
     }
 
-    /// Searches a text; the answer is `Maybe` if the budget is too small.
+    /// Runs a search if the budget covers its cost; returns `Maybe` if not.
     pub(crate) fn search(&mut self, cost: u64, search: impl FnOnce() -> bool) -> Tri {
         if !self.spend_searching(cost) {
             return Tri::Maybe;
@@ -161,7 +161,7 @@ impl<'a> CapturedValues<'a> {
         long_sum.get_or_insert_with(|| Box::new((call_idx, path.clone())));
     }
 
-    /// Records an unusable value if it comes before the recorded one, by call and path.
+    /// Records an unusable value if it precedes the recorded one, by call and then by path.
     pub(crate) fn note_unusable(
         &mut self,
         call_idx: usize,
@@ -181,8 +181,8 @@ impl<'a> CapturedValues<'a> {
         }
     }
 
-    /// Records whether a path leads to a value in a call, and a text such as "missing" if not. The
-    /// text is reported only if another call has a value at the path.
+    /// Records whether a call has a value at a path, and if not, the reason, such as "missing". The
+    /// reason is reported only if another call has a value at the path.
     pub(crate) fn note_followed(
         &mut self,
         call_idx: usize,
@@ -202,8 +202,8 @@ impl<'a> CapturedValues<'a> {
         }
     }
 
-    /// Returns for each of a criterion's first 64 paths whether it led to a value in some call, or
-    /// in none.
+    /// Sorts the criterion's first 64 paths into paths at which some call has a value, and paths at
+    /// which no call has one.
     pub(crate) fn paths_seen<'p>(&self, paths: impl Iterator<Item = &'p ValuePath>) -> PathsSeen {
         let mut seen = PathsSeen::default();
         if self.followed.is_empty() {
@@ -227,7 +227,7 @@ impl<'a> CapturedValues<'a> {
         Some(payload.map_or("", |payload| &payload.text))
     }
 
-    /// Returns the values of a call at a path, from a cut value only the part before the cut;
+    /// Returns the values at a path of a call; a cut value yields only the part before the cut.
     /// `None` if nothing is known. A cut value counts as missing only after [`Self::note_cut`].
     pub(crate) fn at(&mut self, call_idx: usize, path: &ValuePath) -> Option<PathValues<'a>> {
         let cut = self.missing.cut;
@@ -252,7 +252,7 @@ impl<'a> CapturedValues<'a> {
         is_known.then_some(found)
     }
 
-    /// Runs `judge`, and discards the missing evidence that it recorded unless the answer is open.
+    /// Runs `judge`. Unless its answer is `Maybe`, discards the missing evidence that it recorded.
     pub(crate) fn forgetting(&mut self, judge: impl FnOnce(&mut Self) -> Tri) -> Tri {
         let missing = self.missing.clone();
         let answer = judge(self);
@@ -270,8 +270,8 @@ impl<'a> CapturedValues<'a> {
         found
     }
 
-    /// Returns true if an outer report of the call may write this number in another way, such as
-    /// `1000.0` for `1000`.
+    /// Returns true if an outer span of this call may still arrive and write the number
+    /// differently, such as `1000.0` for `1000`.
     pub(crate) fn may_be_respelled(
         &mut self,
         value: &Value,
@@ -311,12 +311,12 @@ impl<'a> CapturedValues<'a> {
         self.trajectory
     }
 
-    /// The work spent on searching so far.
     pub(crate) fn searched(&self) -> u64 {
         self.searched
     }
 
-    /// Returns the arguments or the result of a call; `None` if unknown.
+    /// Returns the arguments or the result of a call, `Some(None)` if the call has none; `None` if
+    /// unknown.
     fn known(&mut self, call_idx: usize, of_result: bool) -> Option<Option<&'a Payload>> {
         let calls = &self.trajectory.tool_calls;
         let part = calls[call_idx].part(of_result);
@@ -325,7 +325,7 @@ impl<'a> CapturedValues<'a> {
         let unfinished = self.trajectory.cut_short && (part.payload.is_none() || part.may_change);
         match part.payload {
             Some(payload) if !payload.is_cut() && !unfinished => return Some(Some(payload)),
-            // Every call gets a reply message, so a missing message means that the result is
+            // Every call is answered by a message. If the message is missing, the result is
             // unknown.
             None if part.is_captured && of_result && self.trajectory.from_messages => {
                 self.note_cut(call_idx);

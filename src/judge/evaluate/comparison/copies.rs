@@ -11,13 +11,13 @@ use super::value_path::PathValues;
 /// chance.
 const MIN_WHOLE: usize = 8;
 
-/// Maximum bytes of one value that are indexed: an index uses some 40 bytes for each.
+/// Maximum bytes of one value that are indexed. The index needs about 40 bytes for each of them.
 const MAX_INDEXED: u64 = 1 << 20;
 
 /// Spends work from a budget; returns `false` if too little is left.
 pub(crate) type Spend<'s> = dyn FnMut(u64) -> bool + 's;
 
-/// Conditions under which two values `a` and `b` share text.
+/// The relation between two values `a` and `b` that share text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Copied {
     /// A text of `a` is inside a text of `b`.
@@ -28,7 +28,7 @@ pub(crate) enum Copied {
     Shared(usize),
 }
 
-/// The texts and numbers in the values at a path, without empty texts.
+/// The texts and numbers found in the values at a path; empty texts are skipped.
 #[derive(Debug, Default)]
 pub(crate) struct TextLeaves<'v> {
     texts: Vec<Text<'v>>,
@@ -85,7 +85,7 @@ impl<'v> TextLeaves<'v> {
         self.texts.is_empty() && !self.is_open
     }
 
-    /// Returns true if something is missing.
+    /// Returns true if a text is cut, or if more texts may lie behind a cut.
     pub(crate) fn is_cut(&self) -> bool {
         self.is_open || self.texts.iter().any(|text| text.is_cut)
     }
@@ -101,12 +101,12 @@ fn cost(text: &str) -> u64 {
     text.len() as u64 + 16
 }
 
-/// The first values of a pair, prepared for comparisons with several second values.
+/// The texts of value `a`, prepared for comparison with several values `b`.
 pub(crate) struct Source<'t, 'v> {
     copied: Copied,
     texts: &'t TextLeaves<'v>,
-    /// For [`Copied::Shared`]: each substring of the required length, and the text from its start
-    /// on. `None` if the values are too large to index.
+    /// For [`Copied::Shared`]: maps each substring of the required length to the text from that
+    /// substring on. `None` if the texts are too large to index.
     runs: Option<HashMap<&'v str, &'v str>>,
 }
 
@@ -126,8 +126,8 @@ impl<'t, 'v> Source<'t, 'v> {
         }
     }
 
-    /// Returns whether there is a copy, and its number of characters. `None` if the budget is used
-    /// up.
+    /// Returns whether `other` contains a copy, and the copy's length in characters. `None` if the
+    /// budget is used up.
     pub(crate) fn copy_in(
         &self,
         other: &TextLeaves<'_>,
@@ -170,7 +170,7 @@ impl<'t, 'v> Source<'t, 'v> {
     }
 }
 
-/// Returns each substring of `length` characters, and the text from its start on.
+/// Returns each substring of `length` characters, and the text from that substring on.
 fn runs<'t>(texts: &TextLeaves<'t>, length: usize) -> impl Iterator<Item = (&'t str, &'t str)> {
     texts.texts.iter().flat_map(move |&Text { text, .. }| {
         let starts = text.char_indices().map(|(at, _)| at);
@@ -216,8 +216,8 @@ fn b_in_a(a: &TextLeaves<'_>, b: &TextLeaves<'_>, spend: &mut Spend<'_>) -> Opti
     Some((all, longest))
 }
 
-/// Returns whether a text occurs in another, or occurs as a whole word. `None` if the budget is
-/// used up.
+/// Returns whether `sought` occurs in one of the other texts; with `as_word`, as a whole word.
+/// `None` if the budget is used up.
 fn found_in(
     sought: &Text<'_>,
     others: &TextLeaves<'_>,
@@ -347,7 +347,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compares every pair of positions.
+        /// Compares with a search of every pair of positions.
         #[test]
         fn shared_runs_are_those_of_all_pairs(a in "[ab日]{0,60}", b in "[ab日]{0,60}") {
             let (one, other): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());

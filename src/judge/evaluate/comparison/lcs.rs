@@ -1,5 +1,5 @@
-//! The longest common subsequence of two sequences of interned names, with one prescribed
-//! reconstruction.
+//! //! Finds the longest common subsequence of two sequences of interned names. If there are
+//! several, finds the one that the reference evaluators find.
 //!
 //! The reference evaluators fill a table over (actual i, expected j) and walk back from its end. A
 //! row of the table rises by 0 or 1 from column to column, so we store one bit per column and
@@ -12,17 +12,17 @@ const MAX_CELLS: usize = 4_096 * 4_096;
 
 const BITS: usize = u64::BITS as usize;
 
-/// The id of an unexpected name; matches nothing.
+/// The id of an unexpected name. It matches nothing.
 pub const UNEXPECTED: u32 = u32::MAX;
 
-/// Positions (in `actual`, in `expected`).
+/// Pairs of positions (in `actual`, in `expected`).
 pub type Subsequence = Vec<(usize, usize)>;
 
 /// Returns the positions of one longest common subsequence, ascending in both sequences; `None` if
 /// the table would exceed its limit.
 ///
-/// `expected` has small integers (the largest decides the memory used); in `actual`, any other
-/// integer matches nothing. If there are several longest subsequences, the result is the one found
+/// `expected` contains small integers; the largest decides the memory used. Any other integer in
+/// `actual` matches nothing. If there are several longest subsequences, the result is the one found
 /// by walking the table back from its end: match equal names, else drop an actual name if
 /// `dp[i-1][j] > dp[i][j-1]`, else drop an expected name.
 pub fn common_subsequence(actual: &[u32], expected: &[u32]) -> Option<Subsequence> {
@@ -30,9 +30,10 @@ pub fn common_subsequence(actual: &[u32], expected: &[u32]) -> Option<Subsequenc
     whole(actual, expected).or_else(|| is_small.then(|| by_rows(actual, expected)))
 }
 
-/// Matches the last name with its last call, and so on to the first name. A match of all names is
-/// the prescribed result, because the walk back drops a call rather than a name if both cost
-/// nothing. Most agents behave as expected, so this saves most of the work.
+/// Matches all expected names, each with the last call that can be its match; `None` if that is
+/// impossible. A match of all names is what the walk back finds, too, because the walk drops a call
+/// rather than a name if both cost nothing. Most agents behave as expected, so this shortcut saves
+/// most of the work.
 fn whole(actual: &[u32], expected: &[u32]) -> Option<Subsequence> {
     let mut n_left = expected.len();
     let mut pairs = Vec::with_capacity(n_left);
@@ -74,8 +75,9 @@ fn by_rows(actual: &[u32], expected: &[u32]) -> Subsequence {
             mask[column / BITS] = 0;
         }
     }
-    // The walk leaves each row at the last remaining column that has the call's name (the call is
-    // matched) or at which the row rises (the call is dropped). Skipped columns are dropped names.
+    // In each row, the walk stops at the last remaining column that has the call's name (the call
+    // is matched) or at which the row rises (the call is dropped). Skipped columns are dropped
+    // names.
     let mut pairs = Vec::new();
     let mut end = expected.len();
     for call_idx in (0..actual.len()).rev() {
@@ -100,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// The classic table, filled and walked back as in the reference evaluators.
+    /// The classic table, filled and walked back as the reference evaluators do.
     fn by_table(actual: &[u32], expected: &[u32]) -> Vec<(usize, usize)> {
         let mut dp = vec![vec![0_u32; expected.len() + 1]; actual.len() + 1];
         for i in 1..=actual.len() {
@@ -152,7 +154,7 @@ mod tests {
         }
     }
 
-    /// A fixed pseudo-random sequence (a linear congruential generator), the same on every run.
+    /// Returns a fixed pseudo-random sequence (a linear congruential generator).
     fn sequence(len: usize, n_names: u64, seed: u64) -> Vec<u32> {
         let mut state = seed;
         let mut next = || {

@@ -1,4 +1,4 @@
-//! The pairs of expected calls and calls, entry by entry, and the text that describes them.
+//! //! Lists expected calls and calls side by side, and describes the list in a text.
 
 use std::fmt::Write as _;
 
@@ -11,28 +11,28 @@ const MAX_KEPT: usize = 10_000;
 /// Maximum number of entries that a text shows.
 const MAX_SHOWN: usize = 16;
 
-/// The outcome of an expected call, or of a call.
+/// The outcome for an expected call or for a call that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum EntryKind {
     Match,
     Missing,
     Extra,
-    /// A pair that is out of order.
+    /// Expected and made, but out of order.
     Moved,
-    /// Another call was made instead.
+    /// A call that was made instead of the expected call.
     Substituted,
 }
 
-/// An expected call, a call (an index in the trajectory), or both.
+/// One entry of an alignment: an expected call, a call (an index in the trajectory), or both.
 pub(crate) type AlignedEntry = (EntryKind, Option<usize>, Option<usize>);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct Matched {
     pub(crate) n_expected: usize,
     pub(crate) n_calls: usize,
-    /// Absent if the score counts changes.
+    /// `None` if the score counts changes instead of matches.
     pub(crate) n_matched: Option<usize>,
-    /// True if there were too many orders to search for the best.
+    /// True if there were too many orders to search for the best one.
     pub(crate) fell_back: bool,
     pub(crate) entries: Vec<AlignedEntry>,
 }
@@ -49,8 +49,8 @@ impl Matched {
     }
 }
 
-/// Returns every expected call and every call once, in the order of the expected calls. With
-/// `finds_moved`, unpaired calls are paired out of order if they match.
+/// Lists every expected call and every call once, in the order of the expected calls. With
+/// `finds_moved`, matching calls that are still unpaired are paired out of order.
 pub(crate) fn alignment(
     (n_expected, calls): (usize, &[usize]),
     pairs: &[(usize, usize)],
@@ -73,7 +73,7 @@ pub(crate) fn alignment(
         partner[expected] = Some((kind, call));
         is_paired[call] = true;
     }
-    // Enough for a text and rows, the only readers of moved entries.
+    // Only the text and the rows read moved entries, and they show fewer than this.
     const MAX_MOVED: usize = 256;
     let unpaired = (0..n_expected).filter(|expected| partner[*expected].is_none());
     let unpaired: Vec<usize> = unpaired
@@ -105,7 +105,7 @@ pub(crate) fn alignment(
     entries
 }
 
-/// The word in the details.
+/// Returns the name of the kind in the details.
 pub(crate) fn kind_text(kind: EntryKind) -> &'static str {
     match kind {
         EntryKind::Match => "match",

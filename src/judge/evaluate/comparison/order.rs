@@ -1,4 +1,4 @@
-//! The order of calls: calls are intervals of time, and two that overlap have no order.
+//! //! Orders calls by time. A call is an interval, and two overlapping calls have no order.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,8 +26,8 @@ impl Concurrency {
     }
 }
 
-/// The end of a call that has not ended. Later than any time (the year is 2116), but so small that
-/// the difference of two times does not overflow.
+/// The end of a call that has not ended. It lies in the year 2116, later than any real time, and is
+/// small enough that the difference of two times does not overflow.
 const NEVER: i64 = i64::MAX / 2;
 
 /// The calls as intervals, by index. Starts and ends are ranks in one order: `x` is before `y`
@@ -36,9 +36,9 @@ const NEVER: i64 = i64::MAX / 2;
 pub(crate) struct Intervals {
     pub(crate) start: Vec<i64>,
     pub(crate) end: Vec<i64>,
-    /// The start and end of each call itself in Unix nanoseconds, even if its group counts as one
-    /// interval.
+    /// The start of each call in Unix nanoseconds, even if its group counts as one interval.
     begun: Vec<i64>,
+    /// The end of each call, likewise.
     done: Vec<i64>,
     /// True for calls whose times are unknown.
     untimed: Vec<bool>,
@@ -57,9 +57,9 @@ pub(crate) enum Near {
 }
 
 impl Intervals {
-    /// Ranks the starts and ends. At the same instant, starts come before ends, and calls keep the
-    /// order of the list. Calls read from model messages have no times of their own: calls of one
-    /// reply are concurrent. A call without a known time overlaps all calls and is near to each.
+    /// Ranks the starts and ends. At the same instant, starts come before ends, and calls retain
+    /// their order in the list. Calls read from model messages have no times: calls of one reply
+    /// are concurrent. A call without a known time overlaps all calls and is near to each of them.
     pub(crate) fn new(trajectory: &Trajectory, concurrency: Concurrency) -> Self {
         let concurrency = match (trajectory.from_messages, concurrency) {
             (true, Concurrency::Interval) => Concurrency::Reply,
@@ -155,7 +155,7 @@ impl Intervals {
         }
     }
 
-    /// Returns the intervals with time running backwards: before becomes after.
+    /// Returns the intervals with time reversed: "before" becomes "after".
     pub(crate) fn mirrored(&self) -> Self {
         let negated = |times: &[i64]| times.iter().map(|time| -time).collect::<Vec<_>>();
         Self {
@@ -168,7 +168,7 @@ impl Intervals {
         }
     }
 
-    /// Returns the intervals of some of the calls, with new indices.
+    /// Returns the intervals of these calls, with new indices.
     pub(crate) fn only(&self, calls: &[usize]) -> Self {
         let of = |times: &[i64]| calls.iter().map(|call| times[*call]).collect::<Vec<_>>();
         Self {
@@ -190,8 +190,8 @@ impl Intervals {
     }
 
     /// Returns true if the call may have any position in the order. With [`Concurrency::Reply`],
-    /// times decide which calls one reply requested, so a single call without times leaves every
-    /// order open.
+    /// times decide which calls one reply requested, so a single call without a time makes every
+    /// position uncertain.
     pub(crate) fn is_unplaced(&self, call: usize) -> bool {
         self.untimed[call] || (self.has_untimed && self.concurrency == Concurrency::Reply)
     }
@@ -201,7 +201,8 @@ impl Intervals {
         self.has_untimed
     }
 
-    /// Returns the first call whose time is unknown: one of the given calls, else any.
+    /// Returns the first of the given calls whose time is unknown, or else the first of all calls
+    /// whose time is unknown.
     pub(crate) fn first_untimed(&self, of_these: impl Fn(usize) -> bool) -> Option<usize> {
         let mut untimed = (0..self.len()).filter(|call| self.untimed[*call]);
         untimed
@@ -216,7 +217,7 @@ impl Intervals {
         self.begun[x].saturating_sub(self.begun[y])
     }
 
-    /// A sort key: the start's rank, then the call's own start, then its index.
+    /// Returns a sort key: the rank of the start, then the call's own start, then its index.
     pub(crate) fn by_start(&self, call: usize) -> (i64, i64, usize) {
         (self.start[call], self.begun[call], call)
     }
@@ -242,8 +243,8 @@ impl Intervals {
     }
 }
 
-/// Gives each call of a group the group's earliest start and latest end, and the group's lowest and
-/// highest index.
+/// Extends each call of a group to the group's earliest start and latest end, and to the group's
+/// lowest and highest index.
 fn span_groups(calls: &[ToolCall], starts: &mut [(i64, usize)], ends: &mut [(i64, usize)]) {
     let mut by_group: Vec<(u32, usize)> = (calls.iter().zip(0..))
         .filter_map(|(call, at)| Some((call.parallel_group?, at)))

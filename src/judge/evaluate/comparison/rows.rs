@@ -1,4 +1,4 @@
-//! Rows that show expectations beside calls, so that a person sees the differing row at once.
+//! //! Rows that show expectations beside calls, so that a person finds the difference immediately.
 
 use serde::Serialize;
 
@@ -40,7 +40,7 @@ pub struct AlignmentRow {
     pub expected: Option<String>,
     /// The calls, as indices in the judged trajectory, counted from 0.
     pub calls: Vec<usize>,
-    /// The called or visited name, if it is not a call of the trajectory.
+    /// The name that was called or visited, if it is not a call of the trajectory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub visited: Option<String>,
     /// Numbers or a reason, if the row needs them.
@@ -63,7 +63,8 @@ impl AlignmentRow {
         }
     }
 
-    /// Creates a row for a rule or a limit: satisfied (`Some(true)`), violated, or open (`None`).
+    /// Creates a row for a rule or a limit: satisfied (`Some(true)`), violated (`Some(false)`) or
+    /// open (`None`).
     pub(crate) fn kept(kept: Option<bool>, expected: impl Into<String>) -> Self {
         let kind = match kept {
             Some(true) => RowKind::Match,
@@ -95,9 +96,9 @@ impl AlignmentRow {
     }
 }
 
-/// Returns the rows of two sequences of names, whose `pairs` (index called, index expected) match.
-/// With `is_exact` an unexpected call is a fault. An expected name that was called elsewhere has
-/// moved.
+/// Returns the rows for two sequences of names. `pairs` are the matches (index called, index
+/// expected). With `is_exact`, an unexpected call is a fault. An expected name that was called at
+/// another position gets the kind `Moved`.
 pub(crate) fn sequence(
     actual: &[&str],
     expected: &[&str],
@@ -108,7 +109,7 @@ pub(crate) fn sequence(
     for (call, _) in pairs {
         is_paired[*call] = true;
     }
-    // An unmatched expectation most likely meant the first unpaired call of its name.
+    // An unmatched expectation most likely refers to the first unpaired call of its name.
     let mut moved: Vec<Option<usize>> = vec![None; expected.len()];
     let mut matched = vec![false; expected.len()];
     for (_, at) in pairs {

@@ -1,5 +1,5 @@
-//! The result of an evaluator: a value, the bounds within which missing evidence could move it, and
-//! the evidence itself.
+//! //! The result of an evaluator: a value, the bounds within which missing evidence could move it,
+//! and the evidence.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,12 +26,12 @@ impl Verdict {
     /// All labels, in the order of their declaration.
     pub const ALL: [Self; 4] = [Self::Pass, Self::Fail, Self::NotEvaluated, Self::Error];
 
-    /// Returns the verdict for a word of [`Self::as_str`].
+    /// Parses a word that [`Self::as_str`] returns.
     pub fn named(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|label| label.as_str() == word)
     }
 
-    /// The word in `gen_ai.evaluation.score.label`, in metrics and in jsonl lines.
+    /// Returns the word used in `gen_ai.evaluation.score.label`, in metrics and in jsonl lines.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -41,7 +41,7 @@ impl Verdict {
         }
     }
 
-    /// Returns the value of the reference's fields `success` and `passed`; `None` without a
+    /// Returns the value of the reference's fields `success` and `passed`; `None` if there is no
     /// verdict.
     pub(crate) fn success(self) -> Option<bool> {
         match self {
@@ -72,7 +72,7 @@ impl Default for Explain {
 }
 
 impl Explain {
-    /// Returns a value, abbreviated to the maximum length; `None` if values are private.
+    /// Returns a value, abbreviated to the maximum length; `None` if `values` is off.
     pub(crate) fn value(&self, text: &str) -> Option<String> {
         self.values
             .then(|| abbreviated(text, self.max_value_length).into_owned())
@@ -104,20 +104,20 @@ pub(crate) struct Score<E> {
     pub(crate) may_fault: bool,
     /// Evidence that the evaluator needed and that was not captured.
     pub(crate) missing: Missing,
-    /// The first value that a pattern or condition could not match because it is not text, or that
-    /// is missing in a sum.
+    /// The first value that a pattern or condition could not match because the value is not text,
+    /// or that is missing in a sum.
     pub(crate) unusable: Option<UnusableValue>,
     /// The criterion's paths at which calls have values.
     pub(crate) paths: PathsSeen,
     pub(crate) n_expected: usize,
     /// The work spent on searching texts with patterns.
     pub(crate) searched: u64,
-    /// The evidence in the text that does not follow from the names of the calls.
+    /// The facts in the explanation that do not follow from the names of the calls.
     pub(crate) evidence: E,
 }
 
 impl<E> Score<E> {
-    /// Creates a score that stays between two bounds, whatever the missing evidence is.
+    /// Creates a score that lies between two bounds, whatever the missing evidence contains.
     pub(crate) fn between(value: f64, least: f64, most: f64, evidence: E) -> Self {
         Self {
             value,
@@ -157,7 +157,7 @@ pub(crate) fn all_or_nothing(holds: bool) -> f64 {
     f64::from(u8::from(holds))
 }
 
-/// The visible form of a judgement.
+/// A judgement as people and outputs see it.
 #[derive(Debug, Default)]
 pub(crate) struct Rendered {
     /// One or two sentences for people.
@@ -171,7 +171,7 @@ pub(crate) struct Rendered {
 }
 
 impl<E> Score<Option<E>> {
-    /// Returns the score of two orders that are too long to align. The score is open, unless the
+    /// Returns the score of two orders that are too long to align. The score is open unless the
     /// orders must be equal and certainly differ.
     pub(crate) fn unaligned(n_expected: usize, differ: bool) -> Self {
         let mut score = Self::between(0.0, 0.0, all_or_nothing(!differ), None);
@@ -181,8 +181,7 @@ impl<E> Score<Option<E>> {
     }
 }
 
-/// A call that lacks something that the criterion reads, and will lack it in the complete trace,
-/// too.
+/// A call that lacks a value that the criterion reads. The complete trace will lack it, too.
 #[derive(Debug)]
 pub(crate) struct CallError {
     /// The call, as an index in the trajectory.
@@ -191,7 +190,8 @@ pub(crate) struct CallError {
     pub(crate) error: EvaluationError,
 }
 
-/// A value that no pattern matches because it is not text, or that is missing in a sum.
+/// A value that no pattern matches because it is not text, or a value that a sum needs and that is
+/// missing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct UnusableValue {
     /// The value's call, as an index in the trajectory.
@@ -217,13 +217,13 @@ pub(crate) enum ReadBy {
     Key,
 }
 
-/// The paths of a criterion at which calls that match the rest of a pattern have values; a bit for
-/// each of the first 64 paths.
+/// Records at which paths of a criterion the calls that match the rest of the pattern have values.
+/// Each mask has one bit for each of the first 64 paths.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PathsSeen {
     /// Paths at which some call has a value.
     pub(crate) somewhere: u64,
-    /// Paths at which none of the calls has a value, although there are such calls.
+    /// Paths at which none of these calls has a value.
     pub(crate) nowhere: u64,
 }
 
@@ -268,7 +268,7 @@ pub(crate) struct Missing {
     pub(crate) no_number: Option<Box<(usize, ValuePath)>>,
     /// The first call whose arguments are not a map although a path names a key.
     pub(crate) no_map: Option<usize>,
-    /// The first call up to which the values at a path add up to too many digits.
+    /// The call at which the sum of the values at a path gets too many digits, and the path.
     pub(crate) long_sum: Option<Box<(usize, ValuePath)>>,
     /// True if no call has a value to add up.
     pub(crate) no_value: bool,
@@ -277,14 +277,14 @@ pub(crate) struct Missing {
 /// The reason why the tokens of model calls, or their number, are unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnknownTokens {
-    /// No model call was seen, and no total of an agent.
+    /// Neither a model call nor an agent's total was seen.
     NoModel,
-    /// Totals that agents recorded do not decide the limit.
+    /// The totals that agents recorded do not decide the limit.
     Totals,
     /// No criterion read tokens when the run was seen.
     NotKept,
-    /// Model calls without usage, or with only a part of it; `what` is text such as "recorded no
-    /// usage".
+    /// Some model calls recorded no usage, or only a part of it. `what` is text such as "recorded
+    /// no usage".
     Unrecorded { n_calls: u32, what: &'static str },
 }
 

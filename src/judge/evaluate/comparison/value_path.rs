@@ -1,4 +1,4 @@
-//! Paths into the arguments and the result of a call: how they are written, and the values at them.
+//! //! Parses paths into the arguments and the result of a call, and finds the values at a path.
 
 use std::borrow::Cow;
 use std::slice;
@@ -28,13 +28,13 @@ enum Step {
 }
 
 impl ValuePath {
-    /// A regular expression for valid paths.
+    /// Regular expression that valid paths match.
     pub(crate) const PATTERN: &str = "^(args|result)(\\.[^.]+)*$";
 
-    /// Parses `args.lines.*.amount`.
+    /// Parses a path such as `args.lines.*.amount`.
     ///
     /// # Errors
-    /// Returns the error in the path.
+    /// Returns the mistake in the path, and the remedy.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut words = text.split('.');
         if words.clone().any(is_bracketed) {
@@ -65,7 +65,7 @@ impl ValuePath {
         })
     }
 
-    /// The path as written.
+    /// Returns the path as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -84,7 +84,7 @@ impl ValuePath {
         }
     }
 
-    /// Returns the values of a call at the path, from a cut value only the part before the cut.
+    /// Returns the values at the path in a call; a cut value yields only the part before the cut.
     /// `None` if nothing is known.
     pub fn values_in<'v>(&self, call: &'v ToolCall) -> Option<PathValues<'v>> {
         let part = call.part(self.of_result);
@@ -97,8 +97,8 @@ impl ValuePath {
         }
     }
 
-    /// Returns the values of a call at the path as JSON. `None` if a value is unknown, or if there
-    /// is none.
+    /// Returns the values at the path in a call as JSON. `None` if there are none, or if one of
+    /// them is unknown.
     pub(crate) fn json_in(&self, call: &ToolCall) -> Option<String> {
         let found = self.values_in(call)?;
         let values: Vec<&Value> = found.present().collect();
@@ -110,7 +110,7 @@ impl ValuePath {
         }
     }
 
-    /// Follows the path in a value, parts of which may be cut.
+    /// Follows the path in a value. `incomplete` lists the parts of the value that end at a cut.
     pub(crate) fn follow<'v>(
         &self,
         value: &'v Value,
@@ -154,8 +154,8 @@ impl ValuePath {
     }
 }
 
-/// Returns true for `args[x]`, and for a key with an index as other path languages write it:
-/// `lines[0]`, `lines[*]`.
+/// Returns true for `args[x]`, and for a key with an index as other path languages write it, such
+/// as `lines[0]` or `lines[*]`.
 fn is_bracketed(word: &str) -> bool {
     let is_index = |text: &str| text == "*" || text.parse::<usize>().is_ok();
     let inner = word
@@ -172,17 +172,17 @@ pub struct PathValues<'v> {
     pub(crate) values: SmallVec<[&'v Value; 1]>,
     /// True if more values may lie behind a cut.
     pub(crate) is_open: bool,
-    /// True if the path ends before a value, perhaps only in one element under `*`.
+    /// True if there is no value at the path, or at least none in one element under `*`.
     lacks_value: bool,
     /// True if the path names a key of arguments that are not a map.
     pub(crate) lacks_map: bool,
     pub(crate) n_visited: u64,
-    /// The parts of the whole that end at a cut.
+    /// The parts of the arguments or the result that end at a cut.
     incomplete: Vec<&'v Value>,
 }
 
 impl<'v> PathValues<'v> {
-    /// Returns the values of a call that has no arguments, or no result.
+    /// Returns the values at a path of absent arguments, or of an absent result.
     pub(crate) fn of_nothing() -> Self {
         Self {
             lacks_value: true,
@@ -190,7 +190,8 @@ impl<'v> PathValues<'v> {
         }
     }
 
-    /// Returns true if the path leads to a value; `None` if that is unknown.
+    /// Returns true if there is a value at the path; `None` if unknown. Null counts only with
+    /// `takes_null`.
     pub(crate) fn led(&self, takes_null: bool) -> Option<bool> {
         let mut values = self.values.iter();
         let has_value = values.any(|value| takes_null || !value.is_null());
@@ -210,7 +211,7 @@ impl<'v> PathValues<'v> {
         })
     }
 
-    /// The values that are not null.
+    /// Returns the values that are not null.
     pub fn present(&self) -> impl Iterator<Item = &'v Value> {
         let values = self.values.iter().copied();
         values.filter(|value| !value.is_null())
@@ -221,7 +222,7 @@ impl<'v> PathValues<'v> {
         self.is_open || self.values.iter().any(|value| self.is_incomplete(value))
     }
 
-    /// Returns true if the value, or something in it, ends at the cut.
+    /// Returns true if the value, or something inside it, ends at a cut.
     pub(crate) fn is_incomplete(&self, value: &Value) -> bool {
         self.incomplete
             .iter()

@@ -15,14 +15,14 @@ pub struct Alarm {
     pub score_span: bool,
 }
 
-/// The form with settings.
+/// The field `alarm` written as a map.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Settings {
     score_span: bool,
 }
 
-/// Parses the field `alarm`; `false` is the same as leaving it out.
+/// Parses the field `alarm`; `false` means the same as an absent field.
 pub(super) fn written<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Alarm>, D::Error> {

@@ -28,7 +28,7 @@ pub struct Expectation {
     fields: BTreeMap<String, Option<Value>>,
 }
 
-/// The error if a criterion rejects the fields of an expectation.
+/// A criterion's rejection of the fields of an expectation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfit {
     /// The criterion's name.
@@ -72,7 +72,8 @@ impl Expectation {
         }
     }
 
-    /// Creates an expectation for any evaluator from `evaluate`; `written` names the given fields.
+    /// Creates an expectation for any evaluator from `evaluate`. Only the fields named by `written`
+    /// replace those of a criterion.
     pub fn of_evaluator<'a>(
         id: Option<String>,
         evaluator: &WrittenEvaluator,
@@ -128,7 +129,7 @@ impl Expectation {
         self.evaluator
     }
 
-    /// Returns whether the expectation's evaluator can limit model tokens.
+    /// Returns true if the expectation's evaluator can limit model tokens.
     pub(crate) fn may_read_usage(&self) -> bool {
         self.evaluator == Efficiency::NAME
     }
@@ -138,9 +139,9 @@ impl Expectation {
         criterion.evaluate.name() == self.evaluator
     }
 
-    /// Returns the criteria for this run: criteria with the expectation's evaluator get its fields,
-    /// the rest stay unchanged. A criterion that rejects the fields becomes an error; it may have
-    /// been registered after the example was read.
+    /// Returns the criteria for this run. A criterion with the expectation's evaluator gets the
+    /// expectation's fields; all other criteria stay unchanged. A criterion that rejects the fields
+    /// becomes an error, which can happen if it was registered after the example was read.
     pub fn replace(&self, criteria: &[Arc<Criterion>]) -> Vec<Applied> {
         let replaced = |criterion: &Arc<Criterion>| {
             if !self.is_for(criterion) {
@@ -159,7 +160,7 @@ impl Expectation {
         criteria.iter().map(replaced).collect()
     }
 
-    /// Returns the criterion [`EXAMPLE`], which judges the run if no selected criterion has the
+    /// Returns the criterion [`EXAMPLE`]. It judges the run if no selected criterion has the
     /// expectation's evaluator.
     pub(crate) fn on_its_own(&self) -> Applied {
         match self.evaluator(None, EXAMPLE) {
@@ -215,18 +216,18 @@ impl Expectation {
 /// Runs paired with their expectations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Paired {
-    /// The index of each run's expectation.
+    /// The index of each run's expectation; `None` if it has none.
     pub runs: Vec<Option<usize>>,
-    /// The expectations whose id no run has.
+    /// Indices of expectations whose id no run has.
     pub without_run: Vec<usize>,
 }
 
 /// Finds the expectation of each trajectory. An expectation with an id applies to all runs whose
-/// evaluated span (or a span above it) has that id: a case can run several times or not at all. The
-/// expectations without an id belong to the remaining runs, one each, in order.
+/// evaluated span (or a span above it) has that id, so it can apply to several runs or to none. The
+/// expectations without an id are assigned to the remaining runs in order, one to each run.
 ///
 /// # Errors
-/// The reason why pairing failed, and the remedy.
+/// Returns the reason why pairing failed, and the remedy.
 pub fn pair(
     expectations: &[Expectation],
     trajectories: &[Arc<Trajectory>],

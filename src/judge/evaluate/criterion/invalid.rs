@@ -1,5 +1,5 @@
-//! A criterion for one run that could not be built: its expectation did not parse, or contradicts
-//! the registered criterion. Contains the fields of its `error` evaluation.
+//! //! A criterion for one run that could not be built, because the run's expectation did not parse
+//! or contradicts the registered criterion. Contains the fields of its `error` evaluation.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use serde_json::json;
 use super::{Criterion, CriterionSeverity, Scope, Selector, digest};
 use crate::evaluate::comparison::score::EvaluationError;
 
-/// An unusable expectation of one run. Reported like a criterion, always as `error`.
+/// An unusable expectation of one run. It is reported like a criterion, always as `error`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InvalidCriterion {
     /// The name in evaluations.
     pub name: String,
-    /// The trajectories for which the error is reported.
+    /// Selects the trajectories for which the error is reported.
     pub select: Selector,
     /// Scope of one evaluation.
     pub scope: Scope,
@@ -51,7 +51,7 @@ impl InvalidCriterion {
         invalid
     }
 
-    /// Replaces `criterion` for the trajectories that it selects.
+    /// Creates an invalid criterion that replaces `criterion` for the trajectories that it selects.
     pub(crate) fn in_place_of(
         criterion: &Criterion,
         evaluator: &'static str,

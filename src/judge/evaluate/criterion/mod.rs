@@ -1,5 +1,5 @@
-//! A criterion: a name, a selector, a scope, one evaluator and a threshold. Loading checks a
-//! criterion, so every criterion can be applied.
+//! //! A criterion: a name, a selector, a scope, one evaluator and a threshold. Loading checks the
+//! criterion, so a loaded criterion can always be applied.
 
 mod alarm;
 mod expectation;
@@ -26,14 +26,14 @@ pub(super) use invalid::Applied;
 pub use invalid::InvalidCriterion;
 pub use selector::{Glob, Selector};
 
-/// The name of the criterion that a run itself sends.
+/// The name of the criterion that a run sends for itself.
 pub const EXPECTED: &str = "expect";
 
 /// The name of the criterion that judges a run if no selected criterion has the evaluator of the
 /// run's example.
 pub const EXAMPLE: &str = "example";
 
-/// A registered criterion, built by deserialising; the revision is a digest of the canonical form.
+/// A registered criterion. Deserialising builds it; its revision is a digest of the canonical form.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(try_from = "WrittenCriterion")]
 pub struct Criterion {
@@ -41,7 +41,7 @@ pub struct Criterion {
     pub name: String,
     /// A description for people.
     pub description: String,
-    /// The trajectories that the criterion selects.
+    /// Selects the trajectories to judge.
     pub select: Selector,
     /// Scope of one evaluation.
     pub scope: Scope,
@@ -50,7 +50,7 @@ pub struct Criterion {
     /// Severity of a fail, if the criterion has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub severity: Option<CriterionSeverity>,
-    /// The form in which a violation is reported while the run is still open; `None` without
+    /// How to report a violation while the run is still open; `None` if the criterion raises no
     /// alarms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alarm: Option<Alarm>,
@@ -78,7 +78,7 @@ impl Criterion {
         &self.revision
     }
 
-    /// Returns this criterion with other evaluator parameters, and the revision that follows.
+    /// Returns a copy of this criterion with other evaluator parameters and a new revision.
     pub(crate) fn with(&self, evaluate: Evaluator) -> Self {
         let threshold = evaluate.threshold(Some(self.threshold));
         let mut criterion = Self {
@@ -108,7 +108,7 @@ impl Criterion {
         criterion
     }
 
-    /// Returns the calls that can raise an alarm of one of these criteria; `None` without criteria.
+    /// Returns which calls can raise an alarm of one of these criteria; `None` without criteria.
     pub(crate) fn watch(alarms: &[Arc<Self>]) -> Option<Arc<AlarmWatch>> {
         let alarms = alarms.iter();
         let watched = alarms.filter_map(|criterion| criterion.evaluate.watched().ok());
@@ -128,17 +128,17 @@ impl Criterion {
         self.evaluate.reads_models()
     }
 
-    /// Returns the attribute keys that the selector reads, which the scan must store.
+    /// Returns the attribute keys that the selector reads. The scan must store these attributes.
     pub fn selector_attributes(&self) -> impl Iterator<Item = &str> {
         self.select.attributes.keys().map(String::as_str)
     }
 }
 
 impl WrittenCriterion {
-    /// Compiles the evaluator.
+    /// Compiles the evaluator's patterns and returns the criterion.
     ///
     /// # Errors
-    /// As [`WrittenEvaluator::compile`].
+    /// Returns the errors of [`WrittenEvaluator::compile`].
     pub fn compile(self, compiler: &mut PatternCompiler) -> Result<Criterion, Vec<FieldError>> {
         let evaluate = self.evaluate.compile(compiler).map_err(|errors| {
             let errors = errors.into_iter();
@@ -193,7 +193,7 @@ impl WrittenCriterion {
 impl TryFrom<WrittenCriterion> for Criterion {
     type Error = String;
 
-    /// Compiles under the limits for files.
+    /// Compiles the patterns under the limits for files.
     fn try_from(source: WrittenCriterion) -> Result<Self, String> {
         source
             .compile(&mut PatternCompiler::new(PatternLimits::FILE))
@@ -201,7 +201,7 @@ impl TryFrom<WrittenCriterion> for Criterion {
     }
 }
 
-/// The first 12 hex digits of the SHA-256 of the compact JSON with sorted keys.
+/// Returns the first 12 hex digits of the SHA-256 of the compact JSON with sorted keys.
 fn digest(canonical: Value) -> String {
     hex(&Sha256::digest(sorted(canonical).to_string())[..6])
 }
@@ -231,7 +231,7 @@ impl JsonSchema for Criterion {
     }
 }
 
-/// A criterion as it is written: the trajectories that it selects, and what it expects of them.
+/// A criterion as it is written: it selects trajectories, and says what it expects of them.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WrittenCriterion {
@@ -250,7 +250,7 @@ pub struct WrittenCriterion {
     #[serde(default, deserialize_with = "written")]
     #[schemars(with = "CriterionSeverity")]
     severity: Option<CriterionSeverity>,
-    /// Report the first violation at once, while the run is still open.
+    /// Report the first violation immediately, while the run is still open.
     #[serde(default, deserialize_with = "alarm::written")]
     #[schemars(with = "Alarm")]
     alarm: Option<Alarm>,
@@ -344,7 +344,7 @@ pub enum CriterionSeverity {
 }
 
 impl CriterionSeverity {
-    /// The word in the configuration and in all outputs.
+    /// Returns the word used in the configuration and in all outputs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -363,12 +363,12 @@ pub enum Scope {
     Trace,
     /// Each agent run: the calls that it made itself.
     Agent,
-    /// All turns of a session, each a trace of its own.
+    /// All turns of a session; each turn is a trace.
     Session,
 }
 
 impl Scope {
-    /// The word in the configuration and in jsonl lines.
+    /// Returns the word used in the configuration and in jsonl lines.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Trace => "trace",

@@ -1,5 +1,5 @@
-//! Selects the trajectories that a criterion applies to: globs over service, root, agent, calls and
-//! attributes.
+//! //! Selects the trajectories to which a criterion applies, by globs over service, root, agent,
+//! calls and attributes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -67,7 +67,8 @@ impl Selector {
             })
     }
 
-    /// Returns true if a selector that matches a trace cut short also matches the complete trace.
+    /// Returns true if the selector, which matches a trace that was cut short, certainly also
+    /// matches the complete trace.
     pub(crate) fn matches_for_good(&self, trajectory: &Trajectory) -> bool {
         let uncertainty = trajectory.uncertainty;
         let reads =
@@ -86,7 +87,7 @@ impl Selector {
     }
 }
 
-/// A pattern for a whole text: `*` is any text, `?` one character.
+/// A pattern that must match the whole text: `*` matches any text, `?` one character.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Glob(String);
@@ -97,7 +98,7 @@ impl Glob {
         glob_matches(&self.0, text)
     }
 
-    /// The pattern as written.
+    /// Returns the pattern as it was written.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -125,7 +126,7 @@ impl<'de> Deserialize<'de> for Glob {
     }
 }
 
-/// Accepts numbers and booleans as their JSON text: YAML parses `retries: 3` as a number.
+/// Accepts numbers and booleans as their JSON text, because YAML parses `retries: 3` as a number.
 struct GlobVisitor;
 
 impl de::Visitor<'_> for GlobVisitor {

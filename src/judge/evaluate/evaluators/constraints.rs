@@ -26,20 +26,21 @@ use crate::extract::Trajectory;
 /// Did the calls follow rules about their order, number and values?
 ///
 /// # What it checks
-/// Rules, each from one template of the process language DECLARE. The *activations* of a rule are
-/// the calls that it checks: `precedence: { a, b }` checks each b, and requires an a before it. The
-/// call that an activation needs, or must not have, is its *partner*. The score is the mean over
-/// the rules of satisfied activations / activations, and 1 for a rule without activations: use
-/// `select.calls` to exclude such runs.
+/// Checks rules, each written with one template of the process language DECLARE. The *activations*
+/// of a rule are the calls that it checks: `precedence: { a, b }` checks each call `b`, and
+/// requires a call `a` before it. The *partner* of an activation is the call that it needs, or that
+/// is forbidden. The score of a rule is the share of its activations that are satisfied, or 1 if it
+/// has no activations. The evaluator's score is the mean over all rules. Use `select.calls` to
+/// exclude runs without activations.
 ///
-/// A call is an interval of time. It is *before* another call if it had ended when the other call
-/// began; two calls that overlap have no order.
+/// A call is an interval of time. It is *before* another call if it ended before the other call
+/// began. Two calls that overlap have no order.
 ///
 /// # Why
 /// Teams write rules, not lists: authenticate before every transfer, read a file before editing
 /// that file, use an approval once, run tests after the last edit, never act twice on one order.
-/// [rules.md](rules.md) has eighteen rules to copy, each with a run that follows it and one that
-/// breaks it.
+/// [rules.md](rules.md) has eighteen rules to copy, each with a run that satisfies it and a run
+/// that violates it.
 ///
 /// # Example
 /// ```yaml
@@ -51,11 +52,11 @@ use crate::extract::Trajectory;
 ///       - chain_response: { a: { name: "^deploy$", error: true }, b: "^roll_back$" }
 ///       - absence: { a: "^delete_account$" }
 /// ```
-/// Calls `transfer, authenticate, transfer` score 7/8: the first rule scores 1/2, the other three 1
-/// each.
+/// Calls `transfer, authenticate, transfer` score 7/8: the first rule scores 1/2, each of the other
+/// three scores 1.
 ///
 /// # Parameters
-/// - `rules`: at least one; each names one template with its fields.
+/// - `rules`: at least one; each has the name of one template, with its fields.
 /// - `concurrency` (`interval`): the calls that count as overlapping. `interval`: calls that
 ///   overlap in time. `reply`: also calls that one model reply requested, even if they ran one by
 ///   one, because none of them could use the result of another. `none`: calls never overlap; they
@@ -63,47 +64,49 @@ use crate::extract::Trajectory;
 ///
 /// | template | activations | requirement | fields beside `a` |
 /// |---|---|---|---|
-/// | `existence` | the run | at least `min` (1) calls a were made | `min` |
-/// | `absence` | the run | at most `max` (0) calls a were made | `max` |
-/// | `exactly` | the run | `count` (1) calls a were made | `count` |
-/// | `init`, `end` | the run, if it has calls | the first or the last call is an a | `overlap` |
-/// | `responded_existence` | each a | there is a b, in any order | `b`, `within`, `same` |
-/// | `coexistence` | each a, each b | there is one of the other kind | `b`, `within`, `same` |
-/// | `not_coexistence` | each a, each b | there is none of the other kind | `b`, `within`, `same` |
-/// | `response` | each a | a b comes after it | `b`, `within`, `same`, `overlap` |
-/// | `alternate_response` | each a | a b comes after it, before the next a | as above |
-/// | `chain_response` | each a | the next call is a b | as above |
-/// | `precedence` | each b | an a came before it | as above |
-/// | `alternate_precedence` | each b | an a came between the previous b and it | as above |
-/// | `chain_precedence` | each b | the previous call is an a | as above |
-/// | `succession` | each a, each b | `response` and `precedence` | as above |
-/// | `alternate_succession` | each a, each b | both `alternate_…` rules above | as above |
-/// | `chain_succession` | each a, each b | both `chain_…` rules above | as above |
-/// | `not_succession` | each b | no a came before it | as above |
-/// | `not_chain_succession` | each b | the previous call is not an a | as above |
-/// | `total` | each a | the sum of `of` so far is at most `max` | `of`, `max`, `within`, `same` |
+/// | `existence` | the run | at least `min` (1) calls `a` were made | `min` |
+/// | `absence` | the run | at most `max` (0) calls `a` were made | `max` |
+/// | `exactly` | the run | `count` (1) calls `a` were made | `count` |
+/// | `init`, `end` | the run, if it has calls | the first or the last call is an `a` | `overlap` |
+/// | `responded_existence` | each `a` | there is a `b`, in any order | `b`, `within`, `same` |
+/// | `coexistence` | each `a`, each `b` | a call of the other kind exists | `b`, `within`, `same` |
+/// | `not_coexistence` | each `a`, each `b` | no call of the other kind exists | `b`, `within`,
+/// `same` |
+/// | `response` | each `a` | a `b` comes after it | `b`, `within`, `same`, `overlap` |
+/// | `alternate_response` | each `a` | a `b` comes after it, before the next `a` | as above |
+/// | `chain_response` | each `a` | the next call is a `b` | as above |
+/// | `precedence` | each `b` | an `a` comes before it | as above |
+/// | `alternate_precedence` | each `b` | an `a` comes before it, after the previous `b` | as above
+/// |
+/// | `chain_precedence` | each `b` | the previous call is an `a` | as above |
+/// | `succession` | each `a`, each `b` | `response` and `precedence` | as above |
+/// | `alternate_succession` | each `a`, each `b` | both `alternate_…` rules above | as above |
+/// | `chain_succession` | each `a`, each `b` | both `chain_…` rules above | as above |
+/// | `not_succession` | each `b` | no `a` comes before it | as above |
+/// | `not_chain_succession` | each `b` | the previous call is not an `a` | as above |
+/// | `total` | each `a` | the sum of `of` so far is at most `max` | `of`, `max`, `within`, `same` |
 ///
 /// - `a`, `b`: call patterns as in `tool_calls`, with `name`, `error`, `command`, `path`, `args`,
 ///   `result` and `where`; a text is a pattern of the name. A list of patterns matches a call if
 ///   one of them matches. A call is never its own partner.
 /// - `of`, `max`: the path of the values that `total` adds up, and the highest sum that satisfies
-///   the rule. For each call a, spanscore adds the values at `of` of this call and of the calls a
-///   that started earlier or at the same time, if they started at most `within` before it (default:
-///   at any time) and agree with it on every path of `same`. All values of a call count, also with
-///   `*`; a call without a value adds nothing. Sums are exact up to 38 digits. If no call has a
-///   value at `of`, the path may be misspelt: there is no verdict. If only some calls have a value
-///   at `of` or at a path of `same`, the explanation and `/v1/status` name the first call without
-///   one.
+///   the rule. For each call `a`, spanscore adds up the values of this call and of all calls `a`
+///   that started earlier or at the same time. With `within`, only calls that started at most this
+///   long before the call count; with `same`, only calls that agree with it on every path. If `*`
+///   selects several values of a call, all of them are added; a call without a value adds nothing.
+///   Sums are exact up to 38 digits. If no call has a value at `of`, the path may be misspelt:
+///   there is no verdict. If only some calls have a value at `of` or at a path of `same`, the
+///   explanation and `/v1/status` name the first call without one.
 /// - `within`: the longest gap between two calls, from the end of the earlier to the start of the
 ///   later. Two calls further apart neither satisfy nor violate the rule.
 /// - `same`: both calls must agree on every path. A path is `args` or `result` with keys, indices
 ///   or `*` (every element), such as `args.path`; `{ a: result.items.*.id, b: args.id }` compares
 ///   one path of `a` with another of `b`. Two calls agree if they share a value, equal as JSON. A
 ///   value that is absent or null agrees with nothing. A result that is JSON text is parsed first
-///   (`7` is a number). Any other result is one text, which only the path `result` reaches. In
+///   (`7` is a number). Any other result is one text, which only the path `result` selects. In
 ///   `alternate_…` rules, a call counts as in between only if it agrees with the activation. If no
-///   call of the run has a value at a path, the explanation says that the path may be misspelt; if
-///   no run has one, `/v1/status` says so, too.
+///   call of the run has a value at a path, the explanation says that the path may be misspelt. If
+///   no run has a value there, `/v1/status` says so, too.
 /// - `compare`, in an entry of `same` such as `{ a: result, b: args.body, compare: a_in_b }`,
 ///   requires a literal copy instead of equal values (`equal`, the default). `a_in_b`: a text of at
 ///   least 8 characters at `a` is inside a text at `b`. `b_in_a`: every text or number at `b`
@@ -124,28 +127,28 @@ use crate::extract::Trajectory;
 /// activation, violate a rule that forbids it, and come between two calls. Calls read from model
 /// messages have no times and no failures: the calls of one reply overlap, and evidence for
 /// `within` and `error` is missing. A call whose span has no start, or ends before it starts, may
-/// have run at any time: a rule whose result depends on that is open. A rule compares each
+/// have run at any time: if a rule's result depends on that time, it is open. A rule compares each
 /// activation with each possible partner. After 134 million steps (many thousand calls), the
 /// remaining activations are open.
 ///
 /// Details: `rules`, one entry per rule:
 ///
 /// - `template`; `satisfied`, `null` if open; `vacuous`, true if there is no activation.
-/// - `activations`, `violations`, `open`: the number of all, violated and open activations.
+/// - `activations`, `violations`, `open`: the numbers of all, of violated and of open activations.
 /// - `violated`: the violating calls, counted from 1, at most 100.
 /// - `because`: for each violating call, or for the run, the calls that caused the violation.
-/// - with `where` or `same`: `values` of the first violating call, and `nearest`, in the form of
-///   `tool_calls`: the values of a call that differs from a missing partner only at paths of
-///   `same`, or else of a call that matches it by name. At a path of `same`, `operator` is the word
-///   of `compare`, and `expected` is absent.
+/// - with `where` or `same`: `values` and `nearest`, in the form of `tool_calls`. `values`
+///   describes the first violating call. `nearest` describes the call most similar to a missing
+///   partner: a call that differs only at paths of `same`, or else a call that only has the
+///   partner's name. At a path of `same`, `operator` is the value of `compare`, and `expected` is
+///   absent.
 /// - for a `total`: `path`, `max` and, with `explain.values: true`, the first `sum` above `max`.
 ///
 /// # When the trace was cut short
-/// Further calls can come at any position, so few results are certain. A satisfied `existence`
-/// stays satisfied. So do `coexistence` and `responded_existence` without `within` and `same`, once
-/// the other kind was called. An exceeded `absence` or `exactly`, and a violated `not_succession`
-/// or `not_coexistence`, stay violated. So does an exceeded `total`, unless a negative value was
-/// seen.
+/// Further calls can have any position, so few results are certain. A satisfied `existence` stays
+/// satisfied. So do `coexistence` and `responded_existence` without `within` and `same`, once the
+/// other kind was called. An exceeded `absence` or `exactly`, and a violated `not_succession` or
+/// `not_coexistence`, stay violated. So does an exceeded `total`, unless a negative value was seen.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Constraints {
@@ -165,19 +168,18 @@ const MAX_DESCRIBED: usize = 8;
 
 const NO_COPY: &str = "no literal copy was seen";
 
-/// Returns true for a satisfied rule that forbids literal copies.
+/// Returns true if a rule that forbids literal copies is satisfied.
 fn bars_copies(rule: &Rule, found: &RuleFound) -> bool {
     found.is_satisfied() == Some(true)
         && rule.shape().same.iter().any(|same| same.copied().is_some())
         && questions(rule).iter().any(|question| question.bars)
 }
 
-/// Search budget for the text of one rule: for matching its calls once more, and for the length of
-/// copies.
+/// Search budget for the text about one rule: its calls are matched again, and copies are measured.
 const MAX_SEARCH_FOR_TEXT: u64 = MAX_SEARCH / 8;
 
-/// Returns the conditions and values of the first call to blame, and of the call that comes nearest
-/// to a missing partner; and a text of both.
+/// Returns the conditions and values of the first call to blame and of the call most similar to a
+/// missing partner, and a text about both.
 fn values_of(
     rule: &Rule,
     found: &RuleFound,
@@ -286,7 +288,7 @@ impl Evaluate for Constraints {
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
         let mut named = Vec::new();
         for rule in &self.rules {
-            // Runs without such calls satisfy all other rules.
+            // These four templates require calls. A run without calls satisfies all others.
             let is_expected = matches!(
                 rule,
                 Rule::Existence(_) | Rule::Exactly(_) | Rule::Init(_) | Rule::End(_)
@@ -321,7 +323,7 @@ impl Evaluate for Constraints {
     fn reads_order(&self) -> bool {
         !self.rules.iter().all(|rule| match rule {
             Rule::Existence(_) | Rule::Absence(_) | Rule::Exactly(_) => true,
-            // The distance of two calls follows from their times.
+            // The distance between two calls follows from their times.
             Rule::RespondedExistence(of) | Rule::Coexistence(of) | Rule::NotCoexistence(of) => {
                 of.within.is_none()
             }
@@ -443,8 +445,8 @@ impl Evaluate for Constraints {
 }
 
 impl Constraints {
-    /// Returns the mean over the rules. Rounded, because sums of floating-point numbers are
-    /// inexact: nine tenths add up to less than 0.9.
+    /// Returns the mean over the rules. Rounds it, because sums of floating-point numbers are
+    /// inexact: nine times 0.1 adds up to less than 0.9.
     fn mean(&self, sum: f64) -> f64 {
         (sum / self.rules.len() as f64 * 1e12).round() / 1e12
     }

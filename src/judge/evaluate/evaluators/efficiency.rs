@@ -21,8 +21,8 @@ use crate::extract::Trajectory;
 /// Did the run stay within limits of effort?
 ///
 /// # What it checks
-/// Limits on calls, failures, retries and repetitions, on the duration of the run, and on the use
-/// of models. The score is the share of limits that the run observes.
+/// Checks limits on calls, failures, retries and repetitions, on the duration of the run, and on
+/// the use of models. The score is the share of limits that the run does not exceed.
 ///
 /// # Why
 /// An agent that runs in circles may still reach the right answer, at ten times the price.
@@ -55,34 +55,35 @@ use crate::extract::Trajectory;
 ///
 /// If arguments were not captured, the number of repeats and duplicates is only bounded: from 0 to
 /// the number that names alone suggest. `max_retries`, `max_repeats` and `max_duration` need times:
-/// a span without a start, or with an end before its start, leaves them open if its time matters.
+/// they are open if they depend on a span that has no start, or ends before it starts.
 ///
-/// Each token counts once: if model spans are nested, the outermost one that recorded usage counts.
-/// Overlapping spans of several instrumentations below one parent count as one call, unless their
-/// response ids or their tokens differ. With `scope: agent`, a model call belongs to the agent run
-/// that encloses it. Limits on models also apply to runs without tool calls. A model call without
-/// recorded usage may have used any number of tokens: if the other calls alone exceed a limit, it
-/// is exceeded, else it is open. If a model call recorded only a total, the total counts for
-/// `max_tokens` alone. Totals that agents recorded are read only if there is no model span. Without
-/// model spans and totals, all limits on models are open: a model may have been called unrecorded.
-/// But `max_model_calls` counts 0 if one of the service's latest 200 traces has a model span; with
-/// `assemble.peers`, and for a judge of a Kafka topic, it stays open.
+/// Each token counts once: if model spans are nested, the outermost span that recorded usage
+/// counts. Overlapping spans of several instrumentations below one parent count as one call, unless
+/// their response ids or their tokens differ. With `scope: agent`, a model call belongs to the
+/// agent run that encloses it. Limits on models also apply to runs without tool calls. A model call
+/// without recorded usage may have used any number of tokens. In that case, a limit is exceeded if
+/// the other calls alone exceed it, else it is open. If a model call recorded only a total, the
+/// total counts only for `max_tokens`. Totals that agents recorded are read only if there is no
+/// model span. Without model spans and totals, all limits on models are open, because the run may
+/// have made unrecorded model calls. There is one exception: `max_model_calls` counts 0 calls if
+/// one of the service's latest 200 traces has a model span. The exception does not apply with
+/// `assemble.peers`, or to spans read from a Kafka topic.
 /// [conventions.md](conventions.md#shared-attributes) lists the attributes that are read. A sidecar
 /// stores them only while a criterion has a limit on models.
 ///
 /// Input tokens include cached tokens, as the OpenTelemetry conventions require. If a producer
-/// excludes cached tokens, spanscore can tell only if a span has more cached tokens than input
-/// tokens; it then adds the two.
+/// excludes cached tokens, spanscore notices only if a span has more cached tokens than input
+/// tokens. It then adds the two numbers.
 ///
-/// Details: `limits`, one entry per limit, with `limit`, `actual` and `kept` (`null` if open);
-/// durations in milliseconds, rounded up. Numbers of model calls and tokens have `at_least: true`
-/// if there may be more, and `from: agent` if agents recorded them as totals.
+/// Details: `limits`, one entry per limit, with `limit`, `actual` and `kept` (`null` if open).
+/// Durations are in milliseconds, rounded up. Numbers of model calls and tokens have `at_least:
+/// true` if there may be more, and `from: agent` if agents recorded them as totals.
 ///
 /// # When the trace was cut short
 /// An exceeded `max_calls`, `max_errors` or `max_duplicates` stays exceeded. So does a limit on
-/// models if the exceeding model calls lie below an agent run or a root. Otherwise a missing span
-/// above a model call may report the same call, so the sum may be too high. `max_duration` is
-/// certain if it is certain which span is evaluated. Everything else is open.
+/// models if the model calls that exceed it lie below an agent run or a root. Otherwise a missing
+/// span above a model call may be a second report of the same call, so the sum may be too high.
+/// `max_duration` is certain if it is certain which span is evaluated. All other limits are open.
 #[derive(Debug, Default, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, remote = "Self", deny_unknown_fields)]
 pub struct Efficiency {
@@ -303,7 +304,7 @@ impl Efficiency {
         ]
     }
 
-    /// Returns a limit as the details show it.
+    /// Returns the limit's value as the details show it.
     fn most(&self, limit: Limit) -> Option<u64> {
         if limit == Limit::Duration {
             return self.max_duration.map(Period::millis);
@@ -313,7 +314,7 @@ impl Efficiency {
         number.map(|Most(number)| u64::from(number))
     }
 
-    /// Returns whether the limit is satisfied so far. An unknown duration does not satisfy a limit.
+    /// Returns whether the limit is satisfied so far; false if the duration is unknown.
     fn is_kept_so_far(&self, found: &LimitFound) -> bool {
         match (found.kept, found.actual, self.most(found.limit)) {
             (Tri::Maybe, Some(actual), Some(most)) => actual <= most,

@@ -22,10 +22,11 @@ use crate::extract::Trajectory;
 ///
 /// # What it checks
 /// Compares the names of the calls (or, with `over: nodes`, of the agents and graph nodes visited)
-/// with the expected names, in one of three ways. By default as a set: the number of distinct names
-/// in both, divided by the number of expected names. With `should_consider_ordering`: the length of
-/// the longest common subsequence, divided by the number of expected names. With
-/// `should_exact_match`: 1 if both lists are equal, else 0; overrides `should_consider_ordering`.
+/// with the expected names, in one of three ways. The default compares sets: the score is the
+/// number of distinct names in both, divided by the number of expected names. With
+/// `should_consider_ordering`, the score is the length of the longest common subsequence, divided
+/// by the number of expected names. With `should_exact_match`, the score is 1 if both lists are
+/// equal, else 0; this field overrides `should_consider_ordering`.
 ///
 /// # Why
 /// Agent workflows and graphs are described by their steps; how strictly the order matters differs
@@ -49,11 +50,12 @@ use crate::extract::Trajectory;
 /// The criterion's `threshold` defaults to 0.5 here, as in judgeval, the reference.
 ///
 /// # When the trace was cut short
-/// Further calls can only raise the set and the ordering score, so a score that has reached the
+/// Further calls can only raise the score of a set or an ordering, so a score that has reached the
 /// threshold passes for certain. No score fails for certain, with one exception: if expected names
-/// repeat, the set score is at most (distinct expected names) / (expected names), and fails if the
-/// threshold is higher. `should_exact_match` never passes for certain, and fails for certain once
-/// the calls are not a subsequence of the expected names. With `over: nodes` nothing is certain.
+/// repeat, the score of a set is at most (distinct expected names) / (expected names), and fails if
+/// the threshold is higher. `should_exact_match` never passes for certain, and fails for certain
+/// once the calls are not a subsequence of the expected names. With `over: nodes` nothing is
+/// certain.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ExecutionOrder {
@@ -146,7 +148,7 @@ impl Evaluate for ExecutionOrder {
         let (least, most) = match (trajectory.cut_short, self.over) {
             (false, _) => (value, value),
             (true, Over::Tools) => if_cut,
-            // An outer span of a node that arrives late merges the visits of the node into one.
+            // A late span that encloses visits of a node merges them into one visit.
             (true, Over::Nodes) => (0.0, 1.0),
         };
         let strict = |value: f64| {
@@ -203,7 +205,7 @@ impl Evaluate for ExecutionOrder {
         };
         let mut offending: Vec<usize> = call.into_iter().collect();
         if self.over == Over::Nodes {
-            // A visit of a node is not a call, so there is no call to blame.
+            // A visit of a node is no call, so there is no call to blame.
             offending.clear();
             for row in &mut rows {
                 let visit = row.calls.first().map(|at| actual[*at].to_owned());
@@ -248,7 +250,7 @@ impl Evaluate for ExecutionOrder {
     }
 }
 
-/// Returns a row for each expected name, with all calls of the name.
+/// Returns one row per distinct expected name, with all calls of that name.
 fn set_rows(actual: &[&str], expected: &[&str]) -> Vec<AlignmentRow> {
     let mut rows: Vec<AlignmentRow> = Vec::new();
     for name in expected {
@@ -291,7 +293,7 @@ impl ExecutionOrder {
         seen.into_iter().filter(|seen| *seen).count()
     }
 
-    /// Describes whether the expected names came in order; returns the first entry that differs.
+    /// Describes whether the expected names came in order. Returns the first entry that differs.
     fn order_text(
         &self,
         actual: &[&str],

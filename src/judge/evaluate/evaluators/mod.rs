@@ -1,5 +1,5 @@
-//! The evaluators, one file each, and the two enums that list them: [`Evaluator`], and
-//! [`Evidence`], from which an evaluator's report is rendered.
+//! //! The evaluators, one file each, and the two enums that list them: [`Evaluator`] and
+//! [`Evidence`], from which the report of an evaluator is rendered.
 
 mod constraints;
 mod efficiency;
@@ -50,17 +50,18 @@ macro_rules! evaluators {
             $($(#[$doc])* $name($name),)+
         }
 
-        /// The findings of an evaluator in a trajectory. The findings, the names of the calls, the
-        /// value and the label determine the report, unless the report shows values; and findings
-        /// differ only if the report differs. So a hash of the findings shows whether a late span
-        /// changed anything visible.
+        /// The findings of an evaluator in a trajectory. The report depends only on the findings,
+        /// the names of the calls, the value and the label, except that it may show values.
+        /// Different findings lead to different reports. So a hash of the findings shows whether a
+        /// late span changed anything visible.
         #[derive(Debug, Clone, PartialEq, Eq, Hash)]
         pub(super) enum Evidence {
             $($name(<$name as Evaluate>::Evidence),)+
         }
 
         impl Evaluator {
-            /// The name in the configuration, in `spanscore.evaluator` and in jsonl lines.
+            /// Returns the name used in the configuration, in `spanscore.evaluator` and in jsonl
+            /// lines.
             pub fn name(&self) -> &'static str {
                 match self { $(Self::$name(_) => $name::NAME,)+ }
             }
@@ -75,8 +76,8 @@ macro_rules! evaluators {
                 match self { $(Self::$name(of) => of.patterns_mut(),)+ }
             }
 
-            /// Checks what serde cannot: fields that contradict each other, and required fields
-            /// that are all missing. The error names the field by its path.
+            /// Checks what serde cannot check: fields that contradict each other, and required
+            /// fields that are all missing. The error contains the field's path.
             fn check(&self) -> Result<(), FieldError> {
                 match self { $(Self::$name(of) => of.check(),)+ }
             }
@@ -99,7 +100,7 @@ macro_rules! evaluators {
             /// Returns the calls that can permanently violate the criterion.
             ///
             /// # Errors
-            /// The reason why no call can permanently violate the criterion.
+            /// Returns the reason why no call can permanently violate the criterion.
             pub(super) fn watched(&self) -> Result<WatchedCalls, String> {
                 match self { $(Self::$name(of) => of.watched(),)+ }
             }
@@ -133,8 +134,8 @@ macro_rules! evaluators {
                 match self { $(Self::$name(of) => !of.paths().is_empty(),)+ }
             }
 
-            /// Returns a sentence for each path at which no call has a value. `paths` has a bit for
-            /// each path, as in
+            /// Returns a sentence for each path at which no call has a value. `paths` has one bit
+            /// for each path, as in
             /// [`PathsSeen::nowhere`](crate::evaluate::comparison::score::PathsSeen::nowhere).
             pub(super) fn nowhere(&self, paths: u64) -> Vec<String> {
                 let asked = match self { $(Self::$name(of) => of.paths(),)+ };
@@ -149,8 +150,8 @@ macro_rules! evaluators {
                 sentences
             }
 
-            /// Renders evidence of this evaluator; returns an empty report for evidence of another
-            /// evaluator.
+            /// Renders evidence of this evaluator. Evidence of another evaluator gives an empty
+            /// report.
             pub(super) fn report(
                 &self,
                 evidence: &Evidence,
@@ -188,7 +189,7 @@ evaluators! {
     Efficiency,
 }
 
-/// An evaluator as it is written, with patterns that are not compiled.
+/// An evaluator as it is written: its patterns are not compiled.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct WrittenEvaluator(Evaluator);
@@ -196,12 +197,11 @@ pub struct WrittenEvaluator(Evaluator);
 /// The calls whose arrival can permanently violate a criterion.
 #[derive(Debug, Clone)]
 pub(super) struct WatchedCalls {
-    /// Regular expressions of names; `None` for all calls of tools.
+    /// Regular expressions of the tools' names; `None` for all tools.
     pub(super) names: Option<Vec<String>>,
-    /// True if model calls, too, can violate the criterion.
+    /// True if model calls can violate the criterion, too.
     pub(super) models: bool,
-    /// The highest score that is still possible after these calls have violated all that they can
-    /// violate.
+    /// The highest score still possible after these calls have violated all that they can violate.
     pub(super) most: f64,
 }
 
@@ -223,7 +223,7 @@ impl WatchedCalls {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NamedTool<'a> {
     pub(super) name: ToolName<'a>,
-    /// True if a call of the tool is expected; false if calls are forbidden or allowed.
+    /// True if calls of the tool are expected, false if they are forbidden or allowed.
     pub(super) is_expected: bool,
 }
 
@@ -232,7 +232,7 @@ pub(super) struct NamedTool<'a> {
 pub(super) enum ToolName<'a> {
     /// The exact name.
     Exact(&'a str),
-    /// A pattern that the tool's calls match.
+    /// A pattern that matches the tool's calls.
     Of(&'a CallPattern),
 }
 
@@ -274,8 +274,8 @@ impl<'a> AskedPath<'a> {
 }
 
 impl<E> Score<E> {
-    /// Adds the evidence that a reader found missing, and the paths of an evaluator that the reader
-    /// followed.
+    /// Adds the evidence that the reader found missing, and the outcome for each of the evaluator's
+    /// paths.
     fn read_by(&mut self, reader: CallReader<'_>, paths: &[AskedPath<'_>]) {
         let CallReader { captured, fault } = reader;
         self.fault = fault;
@@ -291,12 +291,12 @@ pub(super) struct Judgement<'a> {
     pub(super) trajectory: &'a Trajectory,
     pub(super) verdict: Verdict,
     pub(super) explain: &'a Explain,
-    /// True to render rows, which only people who inspect one run read.
+    /// True to render rows, which are read only when somebody inspects one run.
     pub(super) with_rows: bool,
 }
 
 impl<'a> Judgement<'a> {
-    /// Returns the trajectory, and the limits on what a text may show of it.
+    /// Returns the trajectory, and the settings that limit which of its values a text may show.
     fn told(&self) -> Told<'a> {
         Told {
             trajectory: self.trajectory,
@@ -304,7 +304,6 @@ impl<'a> Judgement<'a> {
         }
     }
 
-    /// Makes rows if the judgement requires them.
     fn rows(&self, make: impl FnOnce() -> Vec<AlignmentRow>) -> Vec<AlignmentRow> {
         if self.with_rows { make() } else { Vec::new() }
     }
@@ -321,7 +320,7 @@ impl WrittenEvaluator {
         self.0.name()
     }
 
-    /// Compiles the patterns, and checks the fields.
+    /// Compiles the patterns, then checks the fields.
     ///
     /// # Errors
     /// Returns an error for every pattern that does not compile, or else for the first invalid
@@ -373,14 +372,14 @@ pub(super) trait Evaluate {
         false
     }
 
-    /// Returns the calls that can permanently violate the criterion, or as an error a clause that
+    /// Returns the calls that can permanently violate the criterion. The error is a clause that
     /// says why no call can.
     fn watched(&self) -> Result<WatchedCalls, String> {
         let name = code(Self::NAME);
         Err(format!("{name} cannot be: later calls change its score"))
     }
 
-    /// Returns the tools that the parameters name: a name that no run ever calls is probably
+    /// Returns the tools that the parameters name. A tool that no run ever calls is probably
     /// misspelt.
     fn named_tools(&self) -> Vec<NamedTool<'_>>;
 
@@ -394,8 +393,8 @@ pub(super) trait Evaluate {
         Vec::new()
     }
 
-    /// Checks what serde cannot: fields that contradict each other, and required fields that are
-    /// all missing. The error names the field by its path.
+    /// Checks what serde cannot check: fields that contradict each other, and required fields that
+    /// are all missing. The error contains the field's path.
     fn check(&self) -> Result<(), FieldError> {
         Ok(())
     }
@@ -433,7 +432,7 @@ impl<'a> ToolName<'a> {
         }
     }
 
-    /// Returns the name, or the pattern without its anchors, which then reads like a name.
+    /// Returns the name, or the pattern without its anchors, which reads like a name.
     pub(super) fn word(self) -> &'a str {
         match self {
             Self::Exact(name) => name,
@@ -449,15 +448,15 @@ impl<'a> ToolName<'a> {
 const SHORTCUTS_RAISE_NO_ALARM: &str = "an entry with `command` or `path` cannot be: a later call \
     without that argument makes the verdict an `error`; write the argument under `args`";
 
-/// Returns an evaluator's name as a constant; `None` for an unknown name.
+/// Returns the static name of an evaluator; `None` if the name is unknown.
 pub fn evaluator_named(name: &str) -> Option<&'static str> {
     let mut names: &'static [&'static str] = &[];
-    // Always fails; serde lists the variant names first.
+    // Deserializing always fails, but serde passes the variant names first.
     let _ = Evaluator::deserialize(VariantNames(&mut names));
     names.iter().find(|known| **known == name).copied()
 }
 
-/// A deserializer that reports the variants of the enum that reads from it.
+/// A deserializer that only stores the variant names of the enum.
 struct VariantNames<'a>(&'a mut &'static [&'static str]);
 
 impl<'de> Deserializer<'de> for VariantNames<'_> {

@@ -14,11 +14,11 @@ use crate::extract::Trajectory;
 /// Were the tools called with the expected arguments?
 ///
 /// # What it checks
-/// Every expected call needs a separate call of the same name, with every expected key present and
-/// equal as JSON (1 = 1.0, true ≠ 1, nested values included). The order does not matter. The score
-/// is the number of expected calls with a match, divided by the number of expected calls; with
-/// `strict` it is 1 or 0. The assignment is the best possible: if a call matches two expectations,
-/// the expectation without another match gets it.
+/// Every expected call needs a separate call of the same name, in which every expected key is
+/// present and its value equal as JSON (1 = 1.0, true ≠ 1, nested values included). The order does
+/// not matter. The score is the number of expected calls with a match, divided by the number of
+/// expected calls; with `strict` it is 1 or 0. The assignment is the best possible: if a call
+/// matches two expectations, it is assigned to the expectation without another match.
 ///
 /// # Why
 /// The right tool with the wrong argument books the wrong flight.

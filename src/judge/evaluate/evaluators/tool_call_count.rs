@@ -25,7 +25,8 @@ use crate::extract::Trajectory;
 /// # What it checks
 /// Compares the number of calls of each listed tool with a number. The score is the share of the
 /// entries that are satisfied; with `strict` it is 1 if all are satisfied, else 0. A tool that was
-/// not called counts 0, even if nothing was called. Other tools may be called any number of times.
+/// not called counts as 0 calls, even if nothing was called. Other tools may be called any number
+/// of times.
 ///
 /// # Why
 /// Runaway loops call one tool forty times; a careless agent never makes the check it was told to
@@ -172,7 +173,7 @@ impl Evaluate for ToolCallCount {
                     code(name),
                     count.text()
                 ));
-                // The calls beyond the number are to blame; missing calls cannot be named.
+                // The calls above the number are to blame. Missing calls cannot be blamed.
                 offending.extend(calls.skip(count.most().unwrap_or(usize::MAX)));
             }
             let (score, expected) = (if holds { "1.0" } else { "0.0" }, count.n);
@@ -277,7 +278,7 @@ impl Count {
         }
     }
 
-    /// Returns true if the count is satisfied, however many calls follow.
+    /// Returns true if the count is satisfied and further calls cannot change that.
     fn holds_for_good(&self, n_calls: usize) -> bool {
         match self.operator {
             Operator::Greater | Operator::GreaterOrEqual => self.holds(n_calls),
@@ -286,14 +287,14 @@ impl Count {
         }
     }
 
-    /// Returns true if some number of further calls, or none, can satisfy the count.
+    /// Returns true if the count is satisfied, or if further calls can still satisfy it.
     fn can_still_hold(&self, n_calls: usize) -> bool {
         self.most().is_none_or(|most| n_calls <= most)
             && !(self.operator == Operator::Less && self.n == 0)
     }
 
-    /// Returns the highest number that satisfies the count, if there is one (0 for `< 0`, which no
-    /// number satisfies).
+    /// Returns the highest number that satisfies the count; `None` if there is no upper bound. For
+    /// `< 0`, which no number satisfies, returns 0.
     fn most(&self) -> Option<usize> {
         match self.operator {
             Operator::Equal | Operator::LessOrEqual => Some(self.n),
@@ -399,7 +400,7 @@ impl<'de> Deserialize<'de> for Count {
 
 impl Serialize for Count {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // `=` and `==` are one operator, and have one canonical form.
+        // `=` and `==` are the same operator, and have one canonical form.
         let word = OPERATORS
             .iter()
             .find(|(_, operator)| *operator == self.operator)

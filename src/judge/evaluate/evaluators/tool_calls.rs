@@ -52,9 +52,9 @@ use crate::extract::Trajectory;
 ///   the name, before the arguments.
 /// - `command`, `path`: patterns of the argument of that name. A call whose name matches but which
 ///   has no such string argument makes the evaluation an `error`.
-/// - `args`: patterns of further string arguments; a call that lacks one does not match. A pattern
-///   never matches a number, a boolean, a list or a map: the explanation and `/v1/status` name the
-///   first such value. Compare such values with `where`.
+/// - `args`: patterns of further string arguments; a call that lacks one of them does not match. A
+///   pattern never matches a number, a boolean, a list or a map: the explanation and `/v1/status`
+///   name the first such value. Compare such values with `where`.
 /// - `result`: pattern of the result's text; not in `sequence`.
 /// - `where`: conditions on arguments and results by path, such as `args.amount: { gt: 1000 }`
 ///   ([Values](#values)); in `sequence` not on results.
@@ -64,10 +64,10 @@ use crate::extract::Trajectory;
 /// - `before_step`, only in `required`: the match is in an earlier step than this one. With
 ///   `min_count`, every counted call must satisfy `final`, `at_step` and `before_step`.
 ///
-/// Patterns are in the syntax of the `regex` crate. Every search takes linear time, so look-around
-/// and back-references are rejected. A value longer than `tools.max_value_size` (16 KiB) is cut
-/// when it is received, and no pattern reads it: a verdict that depends on it is `not_evaluated`.
-/// Raise that setting with care: the time of a search is at most proportional to pattern × value.
+/// Patterns use the syntax of the `regex` crate. Every search takes linear time, so look-around and
+/// back-references are rejected. A value longer than `tools.max_value_size` (16 KiB) is cut when it
+/// is received, and no pattern reads it: a verdict that depends on it is `not_evaluated`. If you
+/// raise that setting, searches take longer: their time is at most proportional to pattern × value.
 /// The largest pattern that loads (1 MiB compiled, such as a repetition of 10 000) can take about a
 /// second for 16 KiB; an ordinary pattern takes 20 ms for 10 MB. `\d`, `\w`, `\b` are ASCII, `\s`
 /// is Unicode white space. A call whose span has not ended satisfies no `required` entry. It can
@@ -83,7 +83,7 @@ use crate::extract::Trajectory;
 /// A disallowed call that was seen fails for certain. A required call that was seen, and a
 /// completed sequence, stay satisfied, unless an entry has `final`, `at_step` or `before_step`:
 /// another call could become the last, and a late model turn changes the step of every call after
-/// it. Calls that were not seen may still come, so nothing else is certain, and nothing passes if
+/// it. Calls that were not seen may still arrive, so nothing else is certain, and nothing passes if
 /// there is a `disallowed` entry. If an entry has `command` or `path`, a further call could lack
 /// that argument and make the evaluation an `error`: then only an error is certain. To detect a
 /// disallowed call in a trace that was cut short, write the argument under `args`.
@@ -103,34 +103,34 @@ pub struct ToolCalls {
 
 read_with_hints!(ToolCalls);
 
-/// Maximum work for finding the calls of the rows again; beyond it, rows lack their calls. Only
-/// people who inspect one run read rows.
+/// Maximum work for finding the calls of the rows again. If the work exceeds this limit, rows lack
+/// their calls. Rows are read only when somebody inspects one run.
 const MAX_SEARCH_FOR_ROWS: u64 = MAX_SEARCH / 8;
 
 /// The findings for all entries.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct EntriesFound {
-    /// For each entry: the answer and, unless the entry is satisfied, the number of calls that
-    /// certainly match; if there is none, the first call that matches by name, but not by `where`.
+    /// For each `required` entry: whether it is satisfied. If not, `n_calls` calls certainly match.
+    /// If none does, `call_idx` is the first call that matches by name, but not by `where`.
     required: Vec<EntryFound>,
-    /// For each entry: the answer and, if the entry is violated, the number of calls that certainly
-    /// violate it, and the first of these calls.
+    /// For each `disallowed` entry: whether it is violated. If so, `n_calls` calls certainly
+    /// violate it, and `call_idx` is the first of them.
     disallowed: Vec<EntryFound>,
-    /// For a sequence: the answer and, unless it is satisfied, the number of its first entries that
-    /// certainly match, and the last of their calls.
+    /// Whether the sequence is satisfied. If not, the first `n_calls` entries certainly match, the
+    /// last of them with the call `call_idx`.
     sequence: Option<EntryFound>,
     /// The calls that certainly violate an entry, by index.
     offending: Vec<usize>,
 }
 
-/// The findings for one entry that the text shows.
+/// The facts about one entry that the text shows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct EntryFound {
     holds: Tri,
     n_calls: usize,
     call_idx: Option<usize>,
-    /// The number of calls with the name of an unsatisfied required entry; `None` if counting would
-    /// exceed the budget.
+    /// The number of calls with the name that an unsatisfied required entry requires; `None` if
+    /// counting would exceed the budget.
     n_named: Option<usize>,
 }
 
@@ -371,7 +371,7 @@ impl ToolCalls {
             .chain(self.sequence.iter().map(|entry| &entry.pattern))
     }
 
-    /// Renders rows; searches the calls of each entry again.
+    /// Renders the rows. Searches the calls of each entry again.
     fn rows(&self, found: &EntriesFound, trajectory: &Trajectory) -> Vec<AlignmentRow> {
         let mut look = Look::new(trajectory, MAX_SEARCH_FOR_ROWS);
         let mut rows = Vec::new();
@@ -434,7 +434,7 @@ impl ToolCalls {
     }
 }
 
-/// Describes an unsatisfied entry; `values` are the values of the nearest call.
+/// Describes an unsatisfied entry. `values` contains the values of the nearest call.
 fn unsatisfied(pattern: &CallPattern, found: &EntryFound, values: &ValuesTold) -> String {
     let place = match (pattern.is_final, pattern.at_step, pattern.before_step) {
         (true, _, _) => " as the last call".to_owned(),
@@ -531,7 +531,7 @@ impl<'a> Look<'a> {
             .collect()
     }
 
-    /// Returns the earliest calls that certainly match the first entries of the sequence.
+    /// Returns the earliest calls that certainly match the first entries of the sequence, in order.
     fn in_order(&mut self, entries: &[Entry<Sequence>]) -> Vec<usize> {
         let mut calls: Vec<usize> = Vec::new();
         for entry in entries {
@@ -606,7 +606,7 @@ impl<'a> Look<'a> {
             Tri::Yes
         };
         if entry.is_final {
-            // A call that another call follows can never become the last one.
+            // A call that precedes another call can never become the last one.
             position =
                 position.min(if is_last && cut_short { Tri::Maybe } else { Tri::from(is_last) });
         }

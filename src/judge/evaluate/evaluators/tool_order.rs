@@ -20,9 +20,9 @@ use crate::extract::Trajectory;
 ///
 /// # What it checks
 /// The expected calls must be a subsequence of the calls that were made, with any calls in between.
-/// The score is 1 or 0. With `exact_match` there must be no other calls. `parameters`, if given,
-/// must equal the call's arguments as JSON (1 = 1.0, true ≠ 1); without `parameters`, any arguments
-/// match.
+/// The score is 1 or 0. With `exact_match` there must be no other calls. If an expected call has
+/// `parameters`, they must equal the call's arguments as JSON (1 = 1.0, true ≠ 1); without
+/// `parameters`, any arguments match.
 ///
 /// # Why
 /// Some orders allow no partial credit: a transfer without the authentication before it is wrong,
@@ -46,9 +46,9 @@ use crate::extract::Trajectory;
 /// - `exact_match` (false): no other calls.
 ///
 /// # When the trace was cut short
-/// Further calls cannot destroy a subsequence: a score of 1 is final, 0 may still rise. With
-/// `exact_match` a 1 is never certain, and a 0 is certain once the calls are not a subsequence of
-/// the expected calls.
+/// Further calls cannot destroy a subsequence: a score of 1 is final, a score of 0 may still rise.
+/// With `exact_match` a score of 1 is never certain, and a score of 0 is certain once the calls are
+/// not a subsequence of the expected calls.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolOrder {
@@ -85,23 +85,23 @@ pub struct ExpectedTool {
 read_with_hints!(ToolOrder);
 read_with_hints!(ExpectedTool);
 
-/// The result of searching the expected calls in order.
+/// The result of searching for the expected calls in order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) enum OrderFound {
     /// All expected calls were found; with `exact_match`, there is no other call.
     All,
-    /// All names are right, but a call has other arguments; only with `exact_match`.
+    /// All names match, but a call has unexpected arguments; only with `exact_match`.
     OtherArguments(OtherArguments),
     /// Not all expected calls were found.
     Departs {
         /// Index pairs (call, expected) of the earliest calls that certainly match.
         pairs: Vec<(usize, usize)>,
-        /// The next call with the name of the first missing call.
+        /// The next call that has the name of the first missing call, but other arguments.
         other_arguments: Option<OtherArguments>,
     },
 }
 
-/// A call with other arguments than expected.
+/// A call whose arguments differ from the expected arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct OtherArguments {
     call_idx: usize,
@@ -174,7 +174,7 @@ impl Evaluate for ToolOrder {
         let expected = self.expected_tools.iter();
         let expected: Vec<&str> = expected.map(|tool| tool.tool_name.as_str()).collect();
         let mut captured = CapturedValues::new(trajectory);
-        // The matching pairs, and a call with other arguments beside its expectation.
+        // The matching pairs, and a call with unexpected arguments together with its expectation.
         let (pairs, other) = match found {
             OrderFound::All if !judgement.with_rows => (Vec::new(), None),
             OrderFound::All => {
@@ -201,7 +201,7 @@ impl Evaluate for ToolOrder {
         if let Some((other, at)) = other {
             let call = [other.call_idx];
             rows.retain(|row| row.expected.is_some() || row.calls != call);
-            // The rows of expected calls are in the order of the expected calls.
+            // The rows with an expected call are in the order of the expected calls.
             let of_expected = rows.iter_mut().filter(|row| row.expected.is_some()).nth(at);
             if let Some(row) = of_expected {
                 let row_of_call = AlignmentRow::new(RowKind::WrongArguments);
@@ -259,8 +259,8 @@ impl Evaluate for ToolOrder {
 }
 
 impl ToolOrder {
-    /// Describes the first difference from the expected calls; returns the call to blame.
-    /// `difference` describes a call with other arguments.
+    /// Describes the first difference from the expected calls, and returns the call to blame.
+    /// `difference` is a call with unexpected arguments, and its description.
     fn departure_text(
         &self,
         alignment: &Alignment<'_>,
@@ -352,8 +352,8 @@ impl ToolOrder {
     }
 }
 
-/// Pairs each needle with the first matching hay after the previous pair, up to the first needle
-/// without a match. The earliest match is never worse than a later one.
+/// Pairs each needle with the first match in the hay after the previous pair. Stops at the first
+/// needle without a match. The earliest match is never worse than a later one.
 fn earliest(
     n_needles: usize,
     n_hay: usize,

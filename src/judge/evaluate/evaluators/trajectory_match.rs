@@ -25,14 +25,15 @@ use crate::extract::Trajectory;
 /// How well do the calls match a reference, by a score of your choice?
 ///
 /// # What it checks
-/// Expected calls are paired one to one with calls that were made: as many as possible, in order or
-/// in any order. The score is computed from M (pairs), n (expected calls) and m (calls made). If
-/// calls overlap in time, the best order that their times allow counts. If dozens overlap and the
-/// search for that order takes too long, there is a verdict only if no other order could change it.
+/// Pairs expected calls one to one with calls that were made: as many as possible, in order or in
+/// any order. The score is computed from M (pairs), n (expected calls) and m (calls made). If calls
+/// overlap in time, the best order that their times allow counts. If dozens of calls overlap and
+/// the search for that order takes too long, there is a verdict only if no other order could change
+/// it.
 ///
 /// # Why
 /// A good run, or an entry of an evaluation set, is data to compare with. Each framework has its
-/// own score; here they have common names, and a preset reproduces a framework's numbers.
+/// own score. Here the scores have common names, and a preset reproduces a framework's numbers.
 ///
 /// # Example
 /// ```yaml
@@ -93,20 +94,20 @@ use crate::extract::Trajectory;
 /// Details: `score`, `expected` (n), `actual` (m), `matched` (M, not for `edit`), and `alignment`:
 /// entries with `kind`, `expected` and `call` (counted from 1) that show how M was reached. Kinds
 /// are `match`, `missing`, `extra`, `moved` (a pair out of order) and `substituted`. If there are
-/// too many possible orders to search, the calls are compared in the order of their starts and the
-/// details say `concurrency: none`. For scores that depend on order, it is unknown whether a call
-/// without a valid start and end belongs to a pair.
+/// too many possible orders to search, the calls are compared in the order of their starts, and the
+/// details contain `concurrency: none`. For scores that depend on order, it is unknown whether a
+/// call without a valid start and end belongs to a pair.
 ///
 /// # When the trace was cut short
 /// `in_order`, `superset`, `recall` and `lcs_ratio` can only grow. `exact`, `any_order` and
-/// `subset` fail once a call has no pair; `precision`, `f1` and `edit` fail once so many calls have
-/// no pair that the threshold is out of reach.
+/// `subset` fail once a call has no pair. `precision`, `f1` and `edit` fail once so many calls have
+/// no pair that the score cannot reach the threshold.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct TrajectoryMatch {
     /// The expected calls, in order.
     pub expected: Vec<ExpectedCall>,
-    /// The score; give either `score` or `preset`.
+    /// The score; set either `score` or `preset`.
     #[serde(
         default,
         deserialize_with = "written",
@@ -138,7 +139,7 @@ pub struct TrajectoryMatch {
     )]
     #[schemars(with = "bool")]
     pub exact_args: Option<bool>,
-    /// Failed calls count, too.
+    /// True if failed calls count, too.
     #[serde(
         default,
         deserialize_with = "written",
@@ -158,29 +159,29 @@ pub struct TrajectoryMatch {
 
 read_with_hints!(TrajectoryMatch);
 
-/// The calls that count, with their matches for each expected call.
+/// The calls that count, and for each expected call the calls that match it.
 struct Counted {
     /// Indices in the trajectory.
     calls: Vec<usize>,
     fits: Vec<Vec<Tri>>,
-    /// True if it is unknown whether some calls count.
+    /// True if it is uncertain whether some calls count.
     is_open: bool,
-    /// True for each call whose position matters and is unknown.
+    /// True for each call whose position matters but is unknown.
     is_unplaced: Vec<bool>,
 }
 
-/// Pairs and substituted pairs. `fell_back` is true if the search for the best order exceeded its
-/// limits.
+/// The matching pairs and the substituted pairs.
 struct Paired {
     pairs: Pairs,
     substituted: Pairs,
+    /// True if the search for the best order exceeded its limits.
     fell_back: bool,
 }
 
 impl Paired {
     fn value_count(&self, score: MatchScore, n: usize, m: usize) -> usize {
         match score {
-            // Each substituted pair and each call without a pair is a change.
+            // A change is a substituted pair, or a call without a pair.
             MatchScore::Edit => {
                 let n_paired = self.pairs.len() + self.substituted.len();
                 let n_changes = self.substituted.len() + (n - n_paired) + (m - n_paired);
@@ -223,8 +224,8 @@ impl Evaluate for TrajectoryMatch {
             return Score { missing, ..score };
         };
         let best = at_best.as_ref().unwrap_or(&now);
-        // These are the pairs in the order of starts; another order that the times allow may have
-        // more.
+        // After a fallback, `now` has the pairs in the order of starts. Another order that the
+        // times allow may have more pairs.
         let fell_back = now.fell_back || best.fell_back;
         missing.too_much |= fell_back;
         let value = mode.score.value(now.value_count(mode.score, n, m), n, m);
@@ -345,7 +346,7 @@ impl Evaluate for TrajectoryMatch {
 }
 
 impl Matched {
-    /// Returns the value that follows from the numbers.
+    /// Returns the value that follows from the counts.
     fn value(&self, score: MatchScore) -> f64 {
         let matched = self.n_matched.unwrap_or_else(|| self.n_unchanged());
         score.value(matched, self.n_expected, self.n_calls)
@@ -436,7 +437,7 @@ impl TrajectoryMatch {
                     Known::Value(failed) => !failed,
                     Known::None | Known::Unknown => {
                         is_open = true;
-                        // In a cut trace, only calls that certainly count can lack a pair.
+                        // In a cut trace, only calls that certainly count can be without a pair.
                         !trajectory.cut_short
                     }
                 };
@@ -498,8 +499,8 @@ impl TrajectoryMatch {
         }
     }
 
-    /// Returns the calls that match with at least this certainty. A call at an unknown position
-    /// matches only perhaps.
+    /// Returns the calls that match each expected call with at least this certainty. A call with an
+    /// unknown position never matches with certainty.
     fn fits(&self, counted: &Counted, at_least: Tri) -> Fits {
         let mut numbers: HashMap<&str, u32> = HashMap::new();
         let (mut kinds, mut calls): (Vec<u32>, Vec<Vec<u32>>) = Default::default();
@@ -540,7 +541,7 @@ impl TrajectoryMatch {
     }
 
     /// Returns the bounds of the score for the rest of a cut trace. The order of the list is always
-    /// possible, so its pairs stay; and pairing in any order gives the highest number of pairs.
+    /// possible, so its pairs are certain. Pairing in any order gives the highest number of pairs.
     fn for_good(&self, mode: Mode, counted: &Counted, best: &Paired) -> (f64, f64) {
         let (n, m) = (self.expected.len(), counted.calls.len());
         let sure = self.fits(counted, Tri::Yes);

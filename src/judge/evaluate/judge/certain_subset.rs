@@ -1,16 +1,17 @@
-//! Finds the calls of a trajectory cut short that stay as they are, whatever the rest of the trace
-//! contains. Uses the uncertainty that extraction recorded on each call.
+//! //! Finds the calls of a trace that was cut short that the rest of the trace cannot change. Uses
+//! the uncertainty that extraction recorded on each call.
 
 use std::collections::BTreeMap;
 
 use crate::extract::{ToolCall, Trajectory};
 
-/// Maximum number of lines that are evaluated, the longest first; each costs an evaluation. A line
-/// is a list of calls whose order is certain.
+/// Maximum number of lines that are evaluated, the longest first. A line is a list of calls whose
+/// order is certain. Each line costs one evaluation.
 const MAX_LINES: usize = 32;
 
-/// Returns the calls that certainly keep their names. With `in_order` their order must be certain,
-/// too: then there is one subset per line of calls, because the order between lines may change.
+/// Returns the calls whose names certainly do not change. With `in_order` their order must be
+/// certain, too. Then each line of calls is one subset, because the order of calls in different
+/// lines may change.
 pub(super) fn subsets(trajectory: &Trajectory, in_order: bool) -> Vec<Trajectory> {
     let mut lines: BTreeMap<u32, Vec<ToolCall>> = BTreeMap::new();
     for call in trajectory
@@ -30,7 +31,7 @@ pub(super) fn subsets(trajectory: &Trajectory, in_order: bool) -> Vec<Trajectory
             .iter_mut()
             .filter(|call| call.uncertainty.may_fold)
         {
-            // An outer call, which may never end, may replace the call.
+            // An outer call, which may never end, may replace this call.
             call.partial = true;
             call.uncertainty.args |= call.uncertainty.outer_args;
         }

@@ -1,5 +1,5 @@
-//! Counts for each criterion the judged and the selected trajectories, and finds out why a
-//! criterion selects none, or which of its tools no run calls.
+//! //! Counts the judged and the selected trajectories of each criterion. Finds out why a criterion
+//! selects none, and which of its tools no run calls.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -14,31 +14,33 @@ use crate::evaluate::criterion::{Criterion, Glob, Scope};
 use crate::evaluate::evaluators::NamedTool;
 use crate::extract::Trajectory;
 
-/// Maximum number of names of each kind, and maximum bytes of a name: names can come from the
-/// network. All names together use at most 170 KiB.
+/// Maximum number of names of each kind. Names can come from the network, so their number and size
+/// are limited; together they use at most 170 KiB.
 const MAX_NAMES: usize = 128;
+/// Maximum bytes of a name.
 const MAX_NAME_SIZE: usize = 128;
-/// Maximum number of attributes whose values are stored, and of values of each attribute.
+/// Maximum number of attributes whose values are stored.
 const MAX_ATTRIBUTES: usize = 16;
+/// Maximum number of values that are stored for one attribute.
 const MAX_VALUES: usize = 32;
-/// Maximum characters of the sentence about an argument that is not text.
+/// Maximum characters in the sentence about an argument that is not text.
 const MAX_UNUSABLE: usize = 400;
 /// Maximum number of names in a message.
 const MAX_SHOWN: usize = 5;
-/// A problem of a criterion is reported after this number of trajectories, and again whenever their
+/// A criterion's problem is reported after this number of trajectories, and again each time that
 /// number has grown tenfold.
 const FIRST_REPORT: u64 = 100;
 
-/// Counts the trajectories that each active criterion saw and selected, and stores their names.
+/// Counts the trajectories that each active criterion judged and selected. Stores their names.
 #[derive(Debug, Default)]
 pub struct Coverage {
     criteria: Vec<Tally>,
     names: NamesSeen,
-    /// The number of pipelines whose trajectories are counted; 0 counts as one.
+    /// The number of pipelines that judge the counted trajectories; 0 counts as one.
     n_pipelines: usize,
 }
 
-/// The trajectories that a criterion has seen since it became active.
+/// The coverage of a criterion since it became active.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CriterionCoverage<'a> {
     /// The criterion's name.
@@ -51,10 +53,11 @@ pub struct CriterionCoverage<'a> {
     pub n_earlier_turns: u64,
     /// The number of alarms.
     pub n_alarms: u64,
-    /// The time at which the criterion became active, Unix nanoseconds.
+    /// The time at which the criterion became active, in Unix nanoseconds.
     pub since_unix_nanos: Option<u64>,
-    /// The probable mistake: the criterion selects no trajectory, names tools that no run calls,
-    /// has a pattern for a value that is not text, or a condition on a path without values.
+    /// The probable mistake in the criterion: it selects no trajectory, it names tools that no run
+    /// calls, it has a pattern for a value that is not text, or a condition on a path without
+    /// values.
     pub problem: Option<String>,
 }
 
@@ -66,13 +69,13 @@ struct Tally {
     n_matched: u64,
     n_earlier_turns: u64,
     n_alarms: u64,
-    /// The number of evaluations in which an argument that has a pattern was not text, and the
-    /// first such argument.
+    /// The number of evaluations in which an argument with a pattern was not text.
     n_unusable: usize,
+    /// Describes the first argument that was not text.
     unusable: Option<String>,
     /// The paths of the criterion's conditions at which calls have values, in all evaluations.
     paths: PathsSeen,
-    /// The trajectory last counted, by pipeline: with `scope: agent` a trajectory can have many
+    /// The last counted trajectory of each pipeline. With `scope: agent` a trajectory can have many
     /// evaluations, and evaluations of two pipelines can alternate.
     last_matched: Vec<Option<u64>>,
     next_report: u64,
@@ -95,14 +98,14 @@ struct NamesSeen {
 struct NameSet {
     names: HashSet<Arc<str>>,
     capacity: usize,
-    /// True if a name was dropped because it was too long or one too many.
+    /// True if a name was dropped because it was too long, or because the set was full.
     is_full: bool,
 }
 
 // === impl Coverage ===
 
 impl Coverage {
-    /// Creates a coverage for the trajectories of several pipelines.
+    /// Creates a coverage for trajectories from several pipelines.
     pub fn of_pipelines(n_pipelines: usize) -> Self {
         Self {
             n_pipelines,
@@ -113,7 +116,8 @@ impl Coverage {
     /// Counts new trajectories, and their first evaluations by the active criteria.
     pub fn note(&mut self, trajectories: &[Arc<Trajectory>], evaluations: &[Evaluation]) {
         for tally in &mut self.criteria {
-            // Sessions end later than their turns: only those that a criterion selects are known.
+            // A session closes after its turns. Only the sessions that some criterion selects are
+            // seen here.
             if tally.criterion.scope != Scope::Session {
                 tally.n_seen += trajectories.len() as u64;
             }
@@ -141,22 +145,22 @@ impl Coverage {
         }
     }
 
-    /// Returns the coverage of every active criterion, in order.
+    /// Returns the coverage of each active criterion, in order.
     pub fn criteria(&self) -> impl Iterator<Item = CriterionCoverage<'_>> {
         self.criteria
             .iter()
             .map(|tally| tally.coverage(&self.names))
     }
 
-    /// Returns for every active criterion its name, the number of judged trajectories, and the
-    /// number of selected ones.
+    /// Returns for each active criterion its name, the number of judged trajectories, and the
+    /// number of selected trajectories.
     pub fn counts(&self) -> impl Iterator<Item = (&str, u64, u64)> {
         let tallies = self.criteria.iter();
         tallies.map(|tally| (&*tally.criterion.name, tally.n_seen, tally.n_matched))
     }
 
-    /// Returns the criteria with a problem that are due for a report: after [`FIRST_REPORT`]
-    /// trajectories, and again whenever their number has grown tenfold.
+    /// Returns the criteria whose problem has to be reported: after [`FIRST_REPORT`] trajectories,
+    /// and again each time that number has grown tenfold.
     pub fn due(&mut self) -> Vec<CriterionCoverage<'_>> {
         let mut due = Vec::new();
         for (idx, tally) in self.criteria.iter_mut().enumerate() {
@@ -171,7 +175,7 @@ impl Coverage {
             .collect()
     }
 
-    /// Replaces the counted criteria. A criterion that did not change keeps its counts.
+    /// Replaces the counted criteria. An unchanged criterion retains its counts.
     pub fn follow(&mut self, criteria: &[Arc<Criterion>], now_unix_nanos: Option<u64>) {
         let is_same = |(tally, criterion): (&Tally, &Arc<Criterion>)| {
             Arc::ptr_eq(&tally.criterion, criterion)
@@ -233,17 +237,18 @@ impl Tally {
         self.paths.nowhere |= paths.nowhere;
         let arrival = evaluation.trajectory.arrival;
         self.last_matched.resize(n_pipelines, None);
-        // Trajectories are numbered by arrival; the remainder identifies the pipeline.
+        // Trajectories are numbered by arrival. The remainder of the number identifies the
+        // pipeline.
         let last_matched = &mut self.last_matched[arrival as usize % n_pipelines];
         if *last_matched != Some(arrival) {
             *last_matched = Some(arrival);
             self.n_matched += 1;
-            // Late spans can turn a trace into a trajectory, or make a criterion select it.
+            // Late spans can turn a trace into a trajectory, or can make a criterion select it.
             self.n_seen = self.n_seen.max(self.n_matched);
         }
     }
 
-    /// Returns the number of trajectories on which a problem would be based.
+    /// Returns the number of trajectories in which a problem would have shown.
     fn n_problematic(&self) -> u64 {
         match self.n_matched {
             0 => self.n_seen,
@@ -310,7 +315,7 @@ impl NamesSeen {
         }
     }
 
-    /// Explains why a criterion selected no trajectory: the first of its globs that no name
+    /// Explains why a criterion selected no trajectory: names the first of its globs that no name
     /// matches, and the names seen.
     fn why_unselected(&self, criterion: &Criterion) -> String {
         let select = &criterion.select;
@@ -360,7 +365,7 @@ impl NamesSeen {
         }
     }
 
-    /// Returns the tools of a criterion that no run called, and the names of the tools that runs
+    /// Returns a sentence with the criterion's tools that no run called, and the tools that runs
     /// called. A forbidden tool is included only if another spelling of its name was seen.
     fn uncalled(&self, criterion: &Criterion) -> Option<String> {
         if self.tools.is_full {
@@ -443,7 +448,7 @@ impl NameSet {
         names
     }
 
-    /// Lists the names, first the names that `words` probably meant.
+    /// Lists the names; names that `words` probably meant come first.
     fn near(&self, words: &[&str]) -> String {
         let names = self.sorted();
         let mut first: Vec<&str> = Vec::new();
@@ -456,7 +461,7 @@ impl NameSet {
         self.listed(&first)
     }
 
-    /// Lists some of the names: `first`, then the rest in alphabetical order.
+    /// Lists some of the names: the names in `first`, then others in alphabetical order.
     fn listed(&self, first: &[&str]) -> String {
         let others = self.sorted().into_iter();
         let others = others.filter(|name| !first.contains(name));
@@ -477,7 +482,7 @@ impl NameSet {
     }
 }
 
-/// Returns true if both names mean the same tool, in another spelling or with a namespace
+/// Returns true if both names mean the same tool, spelled differently or with a namespace
 /// (`Shop-refund`, `mcp__shop__refund`).
 fn is_same_tool(one: &str, other: &str) -> bool {
     let letters = |name: &str| -> String {

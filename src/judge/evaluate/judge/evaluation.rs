@@ -1,5 +1,5 @@
-//! An evaluation: the trajectory, the criterion, and the findings behind the label, rendered as
-//! text on first use.
+//! //! An evaluation: a trajectory, a criterion, the verdict, and the findings behind the verdict.
+//! The findings are rendered as text on first use.
 
 use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
@@ -24,22 +24,23 @@ use crate::extract::{Subject, Trajectory};
 pub struct Evaluation {
     /// The criterion, or an invalid expectation.
     pub criterion: JudgedBy,
-    /// The judged trajectory; for `scope: agent`, narrowed to one agent run.
+    /// The judged trajectory; with `scope: agent`, only the calls of one agent run.
     pub trajectory: Arc<Trajectory>,
     /// From 0 to 1; `None` for `not_evaluated` and `error`.
     pub value: Option<f64>,
     pub verdict: Verdict,
     /// Set for the label `error` only.
     pub error: Option<EvaluationError>,
-    /// The number of expected calls: `spanscore.calls.expected`.
+    /// The number of expected calls, exported as `spanscore.calls.expected`.
     pub n_expected: usize,
-    /// The findings, rendered by [`Self::explanation`], [`Self::details`] and [`Self::offending`].
+    /// The evidence, rendered by [`Self::explanation`], [`Self::details`] and [`Self::offending`].
     pub findings: Findings,
-    /// 0 for the first judgement, incremented each time late spans change it. Set by the pipeline.
+    /// 0 for the first judgement. Late spans that change the judgement increment it. Set by the
+    /// pipeline.
     pub revision: u32,
     /// The previous revision; `None` for revision 0. Set by the pipeline.
     pub previous: Option<Previous>,
-    /// True if the evaluation may have been reported before, with the same content. Set when a log
+    /// True if the evaluation may have been reported before, with the same content. Set while a log
     /// is replayed.
     pub replayed: bool,
     /// Set by the pipeline.
@@ -54,7 +55,7 @@ pub enum Stage {
     Final,
     /// An alarm: a `fail` of a trace that is still open, which the final verdict will repeat.
     Alarm,
-    /// The end of an alarm that no final verdict follows.
+    /// Withdraws an alarm for which there is no final verdict.
     WithdrawnAlarm,
 }
 
@@ -73,12 +74,12 @@ pub struct Previous {
 #[derive(Debug, Clone)]
 pub enum JudgedBy {
     Criterion(Arc<Criterion>),
-    /// An expectation in error, which results in an `error` evaluation.
+    /// An expectation in error. Its evaluation is an `error`.
     Invalid(Arc<InvalidCriterion>),
 }
 
 /// The findings behind an evaluation. Text is rendered on first use: most evaluations are only
-/// counted, and rendering would be half the cost of judging.
+/// counted, and rendering would take half the time of judging.
 #[derive(Debug, Clone)]
 pub struct Findings {
     basis: Option<Basis>,
@@ -89,10 +90,11 @@ pub struct Findings {
 #[derive(Debug, Clone)]
 pub(super) struct Basis {
     pub(super) evidence: Evidence,
-    /// The missing evidence; only for `not_evaluated`. Boxed because it is rare and evaluations are
-    /// moved.
+    /// The missing evidence; only for `not_evaluated`. Boxed because it is rare, and evaluations
+    /// are moved often.
     pub(super) missing: Option<Box<Missing>>,
-    /// A value that could not be matched because it is not text, or that is missing in a sum.
+    /// A value that could not be matched because it is not text, or that a sum needs and that is
+    /// missing.
     pub(super) unusable: Option<Box<UnusableValue>>,
     /// The criterion's paths at which calls have values.
     pub(super) paths: PathsSeen,
@@ -114,23 +116,23 @@ pub struct EvaluationText {
 // === impl Evaluation ===
 
 impl Evaluation {
-    /// One or two sentences for people.
+    /// Returns one or two sentences for people.
     pub fn explanation(&self) -> &str {
         &self.text().explanation
     }
 
-    /// The reference evaluator's own justification fields, a JSON object.
+    /// Returns the reference evaluator's own justification fields, a JSON object.
     pub fn details(&self) -> &Value {
         &self.text().details
     }
 
-    /// The calls to blame, as indices in `trajectory.tool_calls`.
+    /// Returns the calls to blame, as indices in `trajectory.tool_calls`.
     pub fn offending(&self) -> &[usize] {
         &self.text().offending
     }
 
-    /// Renders the expectations beside the calls, row by row; empty without rows. Not cached: only
-    /// people who inspect one run read rows.
+    /// Renders the expectations beside the calls, row by row; empty if the evaluator has no rows.
+    /// Not cached, because rows are read only when somebody inspects one run.
     pub fn alignment(&self) -> Vec<AlignmentRow> {
         let mut rows = self.report(true).rows;
         rows.truncate(MAX_ROWS);
@@ -151,9 +153,9 @@ impl Evaluation {
         Some(hex(&hash?.finalize()[..16]))
     }
 
-    /// The span to which a score is attached: the evaluated span; for an alarm, the first call to
-    /// blame, because the evaluated span of an open trace may change. A call in an earlier turn of
-    /// a session has another trace.
+    /// Returns the span to which a score is attached: the evaluated span. For an alarm, returns the
+    /// first call to blame, because the evaluated span of an open trace may change. The call may be
+    /// in an earlier turn of the session, which is another trace.
     pub fn subject(&self) -> Option<Cow<'_, Subject>> {
         let subject = self.trajectory.subject.as_ref()?;
         let call = self
@@ -175,15 +177,16 @@ impl Evaluation {
         })
     }
 
-    /// Hashes the identity of the verdict on a session: its last turn may change.
+    /// Hashes the identity of a verdict on a session. The hash does not depend on the session's
+    /// last turn, which may change.
     pub fn session_hash(&self) -> Option<Sha256> {
         self.trajectory.turns.as_ref()?;
         let session = self.trajectory.session_hash()?;
         Some(session.chain_update(self.criterion.name()))
     }
 
-    /// Hashes everything visible except the names of the calls and the criterion. An equal hash
-    /// means that nothing visible has changed.
+    /// Hashes everything that outputs show, except the names of the calls and of the criterion. If
+    /// the hash is equal, the outputs have not changed.
     pub fn hash_shown<H: Hasher>(&self, state: &mut H) {
         (self.value.map(f64::to_bits), self.verdict, &self.error).hash(state);
         match &self.findings.basis {
@@ -203,12 +206,12 @@ impl Evaluation {
                 )
                     .hash(state);
             }
-            // Values are not part of the evidence, and an error shows only some of the evidence.
+            // The evidence does not contain values, and an error shows only some of the evidence.
             _ => (self.explanation(), self.details().to_string()).hash(state),
         }
     }
 
-    /// Returns true if the text may name calls, or the length of a copy, that depend on values.
+    /// Returns true if the text may name calls, or the length of a copy, depending on values.
     fn names_calls_by_values(&self) -> bool {
         let JudgedBy::Criterion(criterion) = &self.criterion else {
             return false;
@@ -216,8 +219,8 @@ impl Evaluation {
         self.verdict != Verdict::Pass && criterion.evaluate.follows_paths()
     }
 
-    /// Returns this evaluation with a copy of its trajectory, such as one without values. The text
-    /// is rendered again on first use.
+    /// Returns this evaluation with another copy of its trajectory, such as a copy without values.
+    /// The text is rendered again on first use.
     pub fn with_trajectory(&self, trajectory: Arc<Trajectory>) -> Self {
         let text = match self.findings.basis {
             Some(_) => OnceLock::new(),
@@ -236,8 +239,8 @@ impl Evaluation {
         }
     }
 
-    /// Returns this evaluation with only its explanation, for a trajectory that lacks some of its
-    /// calls.
+    /// Returns this evaluation with its explanation only, because the given trajectory lacks some
+    /// of the calls.
     pub fn with_explanation_only(&self, trajectory: Arc<Trajectory>) -> Self {
         Self {
             criterion: self.criterion.clone(),
@@ -255,7 +258,7 @@ impl Evaluation {
         missing.is_some_and(|missing| missing.earlier_turn.is_some())
     }
 
-    /// The criterion's paths at which calls have values.
+    /// Returns the criterion's paths at which calls have values.
     pub(super) fn paths(&self) -> PathsSeen {
         let basis = self.findings.basis.as_ref();
         basis.map_or_else(PathsSeen::default, |basis| basis.paths)
@@ -384,7 +387,7 @@ impl JudgedBy {
         }
     }
 
-    /// The severity of a fail, if the criterion has one.
+    /// Returns the severity of a fail; `None` if the criterion has none.
     pub fn severity(&self) -> Option<CriterionSeverity> {
         match self {
             Self::Criterion(criterion) => criterion.severity,
@@ -392,7 +395,7 @@ impl JudgedBy {
         }
     }
 
-    /// The lowest score that passes.
+    /// Returns the lowest score that passes.
     pub fn threshold(&self) -> f64 {
         match self {
             Self::Criterion(criterion) => criterion.threshold,
@@ -438,7 +441,7 @@ impl From<EvaluationText> for Findings {
 }
 
 impl From<String> for EvaluationText {
-    /// Creates a text that has only an explanation.
+    /// Creates a text without details or offending calls.
     fn from(explanation: String) -> Self {
         Self {
             explanation,

@@ -1,4 +1,4 @@
-//! Judges trajectories by criteria: narrows trajectories to agent runs, applies selectors, and
+//! //! Judges trajectories by criteria: splits trajectories into agent runs, applies selectors, and
 //! turns scores into verdicts.
 
 mod certain_subset;
@@ -28,9 +28,9 @@ pub use span_expectations::{FromSpans, SpanExpectations, no_longer_expected, sea
 
 /// Judges one trajectory by every criterion whose selector matches.
 ///
-/// Evaluations are ordered by the start of the agent run, then by criterion. An evaluation of the
-/// whole trace comes with the agent run that is the evaluated span, or first if that span is not an
-/// agent run.
+/// Evaluations are ordered by the start of the agent run, then by criterion. Evaluations of the
+/// whole trace are placed with the agent run that is the evaluated span. If the evaluated span is
+/// not an agent run, they come first.
 pub fn judge(
     criteria: &[Arc<Criterion>],
     trajectory: &Arc<Trajectory>,
@@ -39,7 +39,7 @@ pub fn judge(
     judge_within(criteria, trajectory, explain, &mut SearchBudget::default())
 }
 
-/// Like [`judge`], with a search budget that several trajectories share.
+/// Like [`judge`], with a search budget shared by several trajectories.
 pub fn judge_within(
     criteria: &[Arc<Criterion>],
     trajectory: &Arc<Trajectory>,
@@ -63,10 +63,10 @@ pub fn judge_within(
 /// A criterion, or an expectation in error.
 type AppliedRef<'a> = Result<&'a Arc<Criterion>, &'a Arc<InvalidCriterion>>;
 
-/// Visits each criterion with each trajectory that it judges: the whole trajectory or an agent run,
-/// in the order of [`judge`]. The criteria in `named` ignore their selectors. `depends_on_subject`
-/// gets the names of a criterion and its evaluator, and returns true if the criterion was derived
-/// from the evaluated span, and so is only as certain as that span.
+/// Calls `take` with each criterion and each trajectory that it judges (the whole trajectory or an
+/// agent run), in the order of [`judge`]. The selectors of the criteria in `named` are ignored.
+/// `depends_on_subject` gets the names of a criterion and of its evaluator; it returns true if the
+/// criterion was derived from the evaluated span, and so is only as certain as that span.
 fn for_each_application<'a>(
     criteria: impl Iterator<Item = AppliedRef<'a>> + Clone,
     named: &BTreeSet<String>,
@@ -93,7 +93,7 @@ fn for_each_application<'a>(
         let doubtful = is_doubtful.then(|| Arc::new(trajectory.as_uncertain()));
         visit(applied, doubtful.as_ref().unwrap_or(trajectory));
     };
-    // A session is judged by other criteria than its turns.
+    // Criteria with `scope: session` judge sessions, all other criteria judge the single turns.
     let is_session = trajectory.turns.is_some();
     let criteria = criteria.filter(move |it| (scope_of(*it) == Scope::Session) == is_session);
     let any_by_agent = criteria
@@ -105,7 +105,7 @@ fn for_each_application<'a>(
     }
     let judged_by_calls = trajectory.judged_agent_runs();
     let is_judged = |run: usize| judged_by_calls.binary_search(&run).is_ok();
-    // Only limits on models judge a run that called only models and other agents.
+    // A run that called only models and other agents is judged only by limits on models.
     let any_of_models = criteria.clone().any(reads_models);
     let calls_models =
         |run: usize| any_of_models && trajectory.agent_runs[run].model_use.n_calls > 0;
@@ -152,7 +152,6 @@ fn scope_of(applied: AppliedRef<'_>) -> Scope {
     }
 }
 
-/// Judges a trajectory that the criterion selects.
 fn apply(
     applied: AppliedRef<'_>,
     trajectory: &Arc<Trajectory>,
@@ -197,7 +196,7 @@ fn apply(
     }
 }
 
-/// Returns the evaluation for an expectation in error.
+/// Returns the evaluation of an expectation in error.
 fn error(invalid: &Arc<InvalidCriterion>, trajectory: &Arc<Trajectory>) -> Evaluation {
     let explanation = invalid.error.message.clone();
     let criterion = JudgedBy::Invalid(invalid.clone());
@@ -207,9 +206,9 @@ fn error(invalid: &Arc<InvalidCriterion>, trajectory: &Arc<Trajectory>) -> Evalu
     }
 }
 
-/// Withdraws an evaluation of a trace or of an agent run to which the criterion does not apply
-/// after late spans. A run may be part of another run, or a selector may stop matching; a reported
-/// `fail` must not remain.
+/// Withdraws the evaluation of a trace or of an agent run to which the criterion no longer applies.
+/// Late spans can show that the run is part of another run, or can make a selector stop matching. A
+/// reported `fail` must not remain then.
 pub fn withdraw(
     criterion: JudgedBy,
     trajectory: &Arc<Trajectory>,
@@ -226,7 +225,7 @@ pub fn withdraw(
                 Some(run) => trajectory.for_agent_run(run, &[]),
                 None => trajectory.with_calls(Vec::new()),
             };
-            // The score was reported under the id of a span that stopped being a run.
+            // The score was reported under the id of a span that is not a run any more.
             if let Some(subject) = &mut narrowed.subject {
                 subject.span_id = span_id;
             }
@@ -238,7 +237,7 @@ pub fn withdraw(
     without_score(criterion, trajectory, Verdict::NotEvaluated, explanation)
 }
 
-/// Withdraws an alarm of a trace that the criterion does not judge any more.
+/// Withdraws an alarm of a trace that the criterion no longer judges.
 pub fn withdraw_alarm(criterion: JudgedBy, trajectory: &Arc<Trajectory>) -> Evaluation {
     let explanation =
         "withdrawn: the criterion no longer judges this run, or raises no alarms any more";
@@ -275,13 +274,13 @@ fn without_score(
     }
 }
 
-/// Returns the label: an error that is certain, else pass or fail if missing evidence cannot change
-/// it.
+/// Returns the label: an error that is certain, or else pass or fail if missing evidence cannot
+/// change it.
 fn verdict<E>(score: &Score<E>, threshold: f64) -> Verdict {
     if score.fault.is_some() {
         Verdict::Error
     } else if score.may_fault {
-        // An error would replace every certain result.
+        // The error would replace any other label.
         Verdict::NotEvaluated
     } else if score.least >= threshold {
         Verdict::Pass
@@ -292,9 +291,9 @@ fn verdict<E>(score: &Score<E>, threshold: f64) -> Verdict {
     }
 }
 
-/// Returns the label that the rest of a trace cut short cannot change. Evaluators allow for further
-/// calls at any position, so a verdict on a subset of calls that stay as they are is a verdict on
-/// the whole trajectory.
+/// Returns the label that the rest of a cut trace cannot change. Evaluators allow for further calls
+/// at any position. So a verdict on calls that certainly do not change is a verdict on the whole
+/// trajectory.
 fn certain_verdict(
     criterion: &Criterion,
     trajectory: &Trajectory,

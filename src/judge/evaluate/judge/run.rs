@@ -1,5 +1,5 @@
-//! Judges one run by the registered criteria, the case of an example file, and the run's own
-//! expectations.
+//! //! Judges one run by the registered criteria, the run's case in an example file, and the run's
+//! own expectations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::evaluate::comparison::score::Explain;
 use crate::evaluate::criterion::{Applied, Criterion, EXPECTED, Expectation};
 use crate::extract::Trajectory;
 
-/// The expectations of single runs, in addition to the criteria.
+/// Expectations of single runs, in addition to the criteria.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expectations {
-    /// The kinds of expectations that spans may have.
+    /// The kinds of expectations that are read from spans.
     pub from_spans: FromSpans,
     /// Maximum bytes of the expectations in one span.
     pub max_size: usize,
@@ -24,7 +24,7 @@ pub struct Expectations {
 }
 
 impl Default for Expectations {
-    /// No expectations of single runs.
+    /// Returns settings without expectations of single runs.
     fn default() -> Self {
         Self {
             from_spans: FromSpans::Off,
@@ -35,13 +35,13 @@ impl Default for Expectations {
 }
 
 impl Expectations {
-    /// Returns the case of a run.
+    /// Returns the case with the run's id; `None` if there is none.
     pub fn case_of(&self, trajectory: &Trajectory) -> Option<&Expectation> {
         self.cases
             .get(trajectory.expectation_attributes.case_id.as_deref()?)
     }
 
-    /// Reads the run's own expectations.
+    /// Parses the expectations on the run's spans.
     pub fn from_spans(
         &self,
         trajectory: &Trajectory,
@@ -59,7 +59,7 @@ impl Expectations {
 
 /// Judges a run by the criteria that select it, with the fields of its case, and by its own
 /// expectations. `case` comes from [`Expectations::case_of`], or from the run's position in a file.
-/// `take` gets each evaluation as soon as it is made: a run may have many.
+/// Passes each evaluation to `take` immediately, because a run may have many.
 pub fn judge_run(
     criteria: &[Arc<Criterion>],
     expectations: &Expectations,
@@ -74,7 +74,7 @@ pub fn judge_run(
     } else {
         expectations.from_spans(trajectory, criteria)
     };
-    // If another span becomes the evaluated span, the run may have another case and other
+    // If another span becomes the evaluated span, the run may get another case and other
     // expectations.
     let depends_on_subject = |name: &str, evaluator: &str| {
         name == EXPECTED
@@ -106,7 +106,7 @@ pub fn judge_run(
         }
     }
     applied.extend(own);
-    // One pass over all criteria, because the evaluations have one order.
+    // Judge all criteria in one pass, so that the evaluations are in one order.
     let criteria = applied.iter().map(Result::as_ref);
     for_each_application(criteria, &names, depends_on_subject, trajectory, &mut take);
 }

@@ -1,5 +1,6 @@
-//! The budget for searching texts with patterns, for the judgement of one trace or of one query.
-//! Evaluations spend it in their order; an evaluation that exceeds the rest has no verdict.
+//! //! The budget for searching texts with patterns while one trace or one query is judged.
+//! Evaluations spend it in order. An evaluation that would exceed the remaining budget has no
+//! verdict.
 
 use crate::evaluate::comparison::captured::MAX_SEARCH;
 use crate::evaluate::comparison::score::Score;
@@ -7,15 +8,15 @@ use crate::evaluate::criterion::{Criterion, EXPECTED};
 use crate::evaluate::evaluators::Evidence;
 use crate::extract::Trajectory;
 
-/// Maximum work for all registered criteria together: two seconds of one core with ordinary
-/// patterns, fifteen at worst. The heartbeat continues between the evaluations.
+/// Maximum work of all registered criteria together: two seconds of one core with ordinary
+/// patterns, fifteen at worst. The heartbeat continues between evaluations.
 const MAX_OF_TRACE: u64 = 4 * MAX_SEARCH;
 
-/// The rest of the budget for one trace, or for all trajectories of one query.
+/// The remaining budget for one trace, or for all trajectories of one query.
 #[derive(Debug)]
 pub struct SearchBudget {
     registered: u64,
-    /// A separate budget for the run's own expectations: they must not use up the budget of the
+    /// A separate budget for the run's own expectations, which must not use up the budget of the
     /// registered criteria.
     carried: u64,
 }

@@ -1,6 +1,7 @@
-//! Reads the expectations on a run's spans. The judged agent must not weaken its own judge: its
-//! expectations can only add criteria, and an expectation that does not parse is an `error`.
-//! Compiled patterns are dropped after the judgement, so runs cannot fill our memory with patterns.
+//! //! Parses the expectations on a run's spans. The judged agent must not be able to weaken its
+//! own judgement: its expectations can only add criteria, and an expectation that does not parse is
+//! an `error`. Compiled patterns are dropped after the judgement, so runs cannot fill the memory
+//! with patterns.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,37 +20,37 @@ use crate::extract::{
     equality,
 };
 
-/// Maximum work for one expectation, its bytes times the calls that it is compared with: at most a
-/// few seconds of one core. The searches with its patterns have their own limit, as in every
-/// evaluation.
+/// Maximum work for one expectation: its bytes times the calls that it is compared with, which
+/// takes at most a few seconds of one core. Searches with its patterns have their own limit, as in
+/// every evaluation.
 const MAX_COST: usize = 64 << 20;
-/// Maximum number of patterns in a run's expectation; together at most as large as one pattern of a
-/// file.
+/// Maximum number of patterns in a run's expectation. Together they are at most as large as one
+/// pattern of a file.
 const MAX_PATTERNS: usize = 32;
-/// Maximum number of further texts that are compared with a run's first text: each may compile
-/// [`MAX_PATTERNS`] patterns.
+/// Maximum number of further texts that are compared with a run's first text. Each of them may
+/// compile [`MAX_PATTERNS`] patterns.
 const MAX_SPELLINGS: usize = 4;
 /// Maximum characters of a span's text that an error message quotes.
 const MAX_SHOWN: usize = 64;
 /// Maximum number of mistakes that an error message lists.
 const MAX_MISTAKES: usize = 5;
 
-/// The kinds of expectations that spans may have (`expectations.from_spans`).
+/// The kinds of expectations that are read from spans (`expectations.from_spans`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FromSpans {
     /// None.
     Off,
-    /// Names of registered criteria that apply to the run whatever their selectors
+    /// Names of registered criteria, which then apply to the run regardless of their selectors
     /// (`spanscore.criteria`).
     #[default]
     NamesOnly,
-    /// Names of criteria, and an expectation of the run itself (`spanscore.expect`).
+    /// Names of criteria, and the run's own expectation (`spanscore.expect`).
     Full,
 }
 
 impl FromSpans {
-    /// The word in the configuration.
+    /// Returns the word used in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -71,15 +72,15 @@ impl FromSpans {
 /// A run's own expectations.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SpanExpectations {
-    /// The registered criteria that apply whatever their selectors.
+    /// The registered criteria that apply to the run regardless of their selectors.
     pub names: BTreeSet<String>,
-    /// The criterion [`EXPECTED`] of the run's own expectation; in error if any of the run's
-    /// expectations cannot be used.
+    /// The criterion [`EXPECTED`], built from the run's own expectation. It is in error if any
+    /// expectation of the run is unusable.
     pub own: Option<Result<Arc<Criterion>, Arc<InvalidCriterion>>>,
 }
 
 impl SpanExpectations {
-    /// Reads the expectations of a run with these calls. An expectation longer than `max_size` was
+    /// Parses the expectations of a run with these calls. An expectation longer than `max_size` was
     /// cut when it was received.
     pub fn read(
         attributes: &ExpectationAttributes,
@@ -126,8 +127,8 @@ impl SpanExpectations {
     }
 }
 
-/// Replaces a run's own criterion when its evaluation is withdrawn; only the names of the criterion
-/// and of its evaluator are known.
+/// Returns a stand-in for a run's own criterion whose evaluation is withdrawn. Only the names of
+/// the criterion and of its evaluator are known at that time.
 pub fn no_longer_expected(name: &str, evaluator: &'static str) -> InvalidCriterion {
     let error = EvaluationError {
         kind: "no_longer_expected",
@@ -136,7 +137,7 @@ pub fn no_longer_expected(name: &str, evaluator: &'static str) -> InvalidCriteri
     InvalidCriterion::new(name, evaluator, "", error)
 }
 
-/// Parses a list of names: separated by commas, or a JSON array, in which names may contain commas.
+/// Parses a list of names: separated by commas, or a JSON array, whose names may contain commas.
 fn read_names(said: &StatedValue, max_size: usize) -> Result<Vec<String>, EvaluationError> {
     let text = whole(said, CRITERIA, max_size)?;
     if text.trim_start().starts_with('[') {
@@ -151,7 +152,7 @@ fn read_names(said: &StatedValue, max_size: usize) -> Result<Vec<String>, Evalua
         .collect())
 }
 
-/// Parses the expectation of a run. Several spans may repeat the expectation in other spellings.
+/// Parses the expectation of a run. Several spans may repeat it in different spellings.
 fn read_expectation(
     said: &[StatedValue],
     calls: &[ToolCall],
@@ -161,7 +162,7 @@ fn read_expectation(
         return Ok(None);
     };
     let expected = read_evaluator(first, calls, max_size)?;
-    // Another spelling of the same JSON value need not be compiled.
+    // If a text is the same JSON value, it need not be compiled.
     let json = |said: &StatedValue| -> Option<Value> {
         serde_json::from_str(said.text.as_deref().filter(|_| !said.cut)?).ok()
     };
@@ -229,8 +230,8 @@ fn read_evaluator(
     Ok(evaluator)
 }
 
-/// Describes a second key beside the evaluator. serde_json only reports that it expected a bracket,
-/// or that the first key is unknown.
+/// Describes a second key beside the evaluator. serde_json would only report that it expected a
+/// bracket, or that the first key is unknown.
 fn wrong_number_of_keys(text: &str, error: &serde_json::Error) -> Option<String> {
     let map: Map<String, Value> = serde_json::from_str(text).ok()?;
     let keys: Vec<String> = map.keys().map(|key| format!("`{}`", shown(key))).collect();
@@ -245,7 +246,7 @@ fn wrong_number_of_keys(text: &str, error: &serde_json::Error) -> Option<String>
     })
 }
 
-/// Returns the bytes of the calls that a pattern may search.
+/// Returns the number of bytes in the calls that patterns may search.
 pub fn searched_size(calls: &[ToolCall]) -> usize {
     let payload =
         |payload: &Option<Payload>| payload.as_ref().map_or(0, |payload| payload.text.len());
@@ -290,8 +291,8 @@ fn unreadable(
     mistake("unreadable_expectation", said, key, &message)
 }
 
-/// Removes values from a serde error, which may quote a private argument. Names of fields and
-/// evaluators are not private.
+/// Removes values from a serde error, because the error may quote a private argument. Names of
+/// fields and evaluators are not private.
 fn without_values(message: &str) -> String {
     for (start, word) in [
         ("invalid type: string \"", "a string"),
@@ -334,7 +335,7 @@ impl Mistakes {
         read.map_err(|error| self.0.push(error)).ok()
     }
 
-    /// Joins all messages into one error of the first mistake's kind.
+    /// Joins the messages into one error, whose kind is that of the first mistake.
     fn in_one(self) -> Option<EvaluationError> {
         let kind = self.0.first()?.kind;
         let mut messages: Vec<String> = self

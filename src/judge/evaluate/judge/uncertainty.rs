@@ -8,8 +8,8 @@ use crate::evaluate::comparison::value_path::PathValues;
 use crate::evaluate::parameters::condition::number_of;
 use crate::extract::{Payload, Trajectory};
 
-/// Returns a reason that names the tool that an earlier turn may have called, or else the number of
-/// turns that were seen.
+/// Returns the tool that an earlier turn may have called; if no seen turn can have called it,
+/// returns how many turns were seen. `None` if earlier turns are not the reason.
 fn earlier_turn<'a>(
     missing: &Missing,
     trajectory: &'a Trajectory,
@@ -65,7 +65,7 @@ fn no_number(missing: &Missing, trajectory: &Trajectory, explain: &Explain) -> O
     ))
 }
 
-/// Describes why a session does not count as whole.
+/// Describes why a session is incomplete.
 fn not_whole(completeness: CloseReason) -> String {
     let why = match completeness {
         CloseReason::StartUnseen => "it may have begun before its first turn here",
@@ -83,7 +83,7 @@ fn not_whole(completeness: CloseReason) -> String {
     )
 }
 
-/// Describes the reasons why there is no verdict.
+/// Lists the reasons why there is no verdict.
 pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory, explain: &Explain) -> String {
     const CAPTURE: &str = "turn on content capture in the agent's instrumentation";
     let name = |call: Option<usize>| Some(code(&trajectory.tool_calls.get(call?)?.name));

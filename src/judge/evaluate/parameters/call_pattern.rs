@@ -1,5 +1,5 @@
-//! Patterns for single calls: the entries of the lists of `tool_calls`. The evaluator decides what
-//! a list requires.
+//! //! Patterns for single calls: the entries of the lists of `tool_calls`. The evaluator decides
+//! what each list requires.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ use crate::evaluate::comparison::score::{CallError, EvaluationError, ReadBy};
 use crate::evaluate::comparison::value_path::ValuePath;
 use crate::extract::Trajectory;
 
-/// The conditions on one call. The list decides which fields are allowed.
+/// The conditions on one call. The list that contains the pattern decides which fields are allowed.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CallPattern {
@@ -79,8 +79,8 @@ pub struct CallPattern {
     pub before_step: Option<BeforeStep>,
 }
 
-/// Compares calls with patterns. Records the first call that lacks an argument which `command` or
-/// `path` reads.
+/// Compares calls with patterns. Records the first call that lacks an argument read by `command` or
+/// `path`.
 pub(crate) struct CallReader<'a> {
     pub(crate) captured: CapturedValues<'a>,
     pub(crate) fault: Option<CallError>,
@@ -89,7 +89,7 @@ pub(crate) struct CallReader<'a> {
 /// The result of comparing a call with a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fit {
-    /// The call matches, does not match, or either is possible.
+    /// The call certainly matches, certainly does not, or might.
     Known(Tri),
     /// The name matches, but the call lacks this string argument, which `command` or `path` reads.
     Lacks(&'static str),
@@ -112,7 +112,7 @@ impl CallPattern {
         }
     }
 
-    /// Returns a field that contradicts another, and the reason.
+    /// Returns a field that contradicts another field, and the reason.
     pub(crate) fn contradiction(&self) -> Option<(&'static str, String)> {
         match (self.at_step, self.before_step) {
             (Some(AtStep(at)), Some(BeforeStep(before))) if at >= before => {
@@ -162,7 +162,7 @@ impl CallPattern {
             .filter_map(|(argument, pattern)| Some((argument, pattern.as_ref()?)))
     }
 
-    /// Returns whether the call failed, or did not fail, as `error` requires.
+    /// Returns whether `error` matches the call's failure or success.
     fn fit_error(&self, call_idx: usize, captured: &mut CapturedValues<'_>) -> Tri {
         let Some(asked) = self.error else {
             return Tri::Yes;
@@ -173,8 +173,8 @@ impl CallPattern {
         }
     }
 
-    /// Compares the arguments and the result of a call whose name matches and whose position may
-    /// match.
+    /// Compares the arguments and the result of a call. The call's name matches, and its position
+    /// matches at least possibly.
     fn fit_values(&self, position: Tri, call_idx: usize, captured: &mut CapturedValues<'_>) -> Fit {
         let mut fit = position;
         let args = if self.reads_shortcut() || !self.args.is_empty() {
@@ -216,7 +216,7 @@ impl CallPattern {
         Fit::Known(Tri::No)
     }
 
-    /// Reads the result, and the values that conditions name.
+    /// Compares the result, and the values that conditions read.
     fn fit_rest(&self, mut fit: Tri, call_idx: usize, captured: &mut CapturedValues<'_>) -> Tri {
         if let Some(pattern) = self.result.as_ref().filter(|_| fit > Tri::No) {
             fit = fit.min(match captured.result(call_idx) {
@@ -230,8 +230,8 @@ impl CallPattern {
         fit
     }
 
-    /// Returns whether the values of a call satisfy all conditions. Records values that cannot be
-    /// matched, unless a known value rules the call out.
+    /// Returns whether the values of a call satisfy all conditions. Records values of the wrong
+    /// kind, unless a known value already excludes the call.
     fn fit_conditions(&self, call_idx: usize, captured: &mut CapturedValues<'_>) -> Tri {
         captured.forgetting(|captured| {
             let (mut fit, mut is_ruled_out) = (Tri::Yes, false);
@@ -272,8 +272,8 @@ impl CallPattern {
         })
     }
 
-    /// Adds the conditions on a call to the details and, if values are shown, the call's values to
-    /// the details and the text.
+    /// Adds the conditions on a call to the details. If explanations show values, also adds the
+    /// call's values to the details and the text.
     pub(crate) fn tell_values(&self, call_idx: usize, told: Told<'_>, values: &mut ValuesTold) {
         for (path, condition) in &self.conditions {
             let parts = condition.parts().into_iter();
@@ -282,14 +282,14 @@ impl CallPattern {
         }
     }
 
-    /// Returns whether a pattern or a condition reads results.
+    /// Returns true if a pattern or a condition reads results.
     pub(crate) fn reads_result(&self) -> bool {
         self.result.is_some() || self.conditions.keys().any(|path| path.of_result)
     }
 
-    /// Returns warnings about fields that no call can match; `place` is the path of this call
-    /// pattern. A pattern matches text only, so a pattern that reads as a number, a boolean or null
-    /// was probably meant as a value.
+    /// Returns warnings about fields that no call can match. `place` is the path of this call
+    /// pattern. A pattern matches text only, so a pattern that looks like a number, a boolean or
+    /// null was probably meant as a value.
     pub(crate) fn warnings(&self, place: &str) -> Vec<String> {
         let is_value = |text: &str| {
             serde_json::from_str::<Value>(text)
@@ -324,7 +324,7 @@ impl CallPattern {
         never.into_iter().chain(values).chain(booleans).collect()
     }
 
-    /// Returns whether a call can cause an error because it lacks an argument.
+    /// Returns true if a call that lacks an argument can cause an error.
     pub(crate) fn reads_shortcut(&self) -> bool {
         self.shortcuts().next().is_some()
     }
@@ -367,8 +367,8 @@ impl<'a> CallReader<'a> {
         }
     }
 
-    /// Returns whether the call matches the pattern, given the match of its position. `error` is
-    /// compared before the arguments.
+    /// Returns whether the call matches the pattern, given whether its position matches. Compares
+    /// `error` before the arguments.
     pub(crate) fn fit(&mut self, pattern: &CallPattern, position: Tri, call_idx: usize) -> Tri {
         let name = &self.captured.trajectory().tool_calls[call_idx].name;
         let position = match position {
@@ -408,7 +408,7 @@ impl<'a> CallReader<'a> {
         match pattern.fit_values(position, call_idx, &mut self.captured) {
             Fit::Known(fit) => fit,
             Fit::Lacks(argument) => {
-                // If the position turns out not to match, the call does not count, and there is no
+                // While the position may still turn out not to match, the missing argument is no
                 // error.
                 let is_first = (self.fault.as_ref()).is_none_or(|fault| call_idx < fault.call_idx);
                 if position == Tri::Yes && is_first {
@@ -419,8 +419,8 @@ impl<'a> CallReader<'a> {
         }
     }
 
-    /// Returns the first of these calls whose name matches but whose values do not certainly
-    /// satisfy the conditions. Records no missing evidence.
+    /// Returns the first of these calls whose name matches and whose values may violate the
+    /// conditions. Records no missing evidence.
     pub(crate) fn nearest(
         &mut self,
         pattern: &CallPattern,
@@ -474,9 +474,9 @@ fn string_argument<'a>(args: Known<&'a Value>, argument: &str) -> Known<&'a str>
     }
 }
 
-// === as written: a string for the name alone, or a map ===
+// // === as written: a string (the name alone) or a map ===
 
-/// An entry of a list of call patterns: a string, which is the pattern of the name, or a map.
+/// An entry of a list of call patterns, written as a string (the pattern of the name) or as a map.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Entry<L> {
@@ -486,7 +486,7 @@ pub struct Entry<L> {
     list: PhantomData<L>,
 }
 
-/// A list of call patterns; decides which fields its entries may have.
+/// A list of call patterns. It decides which fields its entries may have.
 pub trait CallList {
     /// The name of an entry in the schema.
     const ENTRY: &'static str;
@@ -586,7 +586,7 @@ impl<'de, L: CallList> Deserialize<'de> for Entry<L> {
     }
 }
 
-/// A kind of calls: the calls that match at least one of the patterns.
+/// A kind of call: all calls that match at least one of the patterns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calls {
     entries: Vec<Entry<InRule>>,
@@ -595,13 +595,13 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// The patterns, at least one.
+    /// Returns the patterns, at least one.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = &CallPattern> {
         self.entries.iter().map(|entry| &entry.pattern)
     }
 
-    /// Returns each pattern with its index in the list, as text for a path; empty if no list was
-    /// written.
+    /// Returns each pattern with its index as the last step of a path, such as `[0]`; the step is
+    /// empty if no list was written.
     pub(crate) fn placed(&self) -> impl Iterator<Item = (String, &CallPattern)> {
         let place = |at| {
             if self.is_list { format!("[{at}]") } else { String::new() }

@@ -1,4 +1,4 @@
-//! Conditions on the values of a call under `where`: how they are parsed, and whether values
+//! //! Conditions under `where` on the values of a call: parses them, and decides whether values
 //! satisfy them.
 
 use std::borrow::Cow;
@@ -135,14 +135,14 @@ pub struct Condition {
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "bool")]
     exists: Option<bool>,
-    /// The key under which serde_json passes a number that no primitive type can represent.
+    /// The key under which serde_json passes numbers that no primitive type can represent.
     #[serde(rename = "$serde_json::private::Number")]
     #[serde(deserialize_with = "written", skip_serializing)]
     #[schemars(skip)]
     number: Option<String>,
 }
 
-/// A number as it was written: a JSON number, or a text that is a number.
+/// A bound as it was written: a JSON number, or a text that is a number.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(inline, extend("type" = ["number", "string"]))]
@@ -150,7 +150,7 @@ pub(crate) struct DecimalBound(Value);
 
 type HoldsFor = fn(Ordering) -> bool;
 
-/// The index of a call, and the path of a value in it.
+/// The index of a call, and a path in the call.
 type Place<'p> = (usize, &'p ValuePath);
 
 impl Condition {
@@ -210,17 +210,17 @@ impl Condition {
         self.excluded().is_some() || self.not_contains.is_some()
     }
 
-    /// The values under `equals` and `in`; `None` without either operator.
+    /// Returns the values under `equals` and `in`; `None` if both are absent.
     fn allowed(&self) -> Option<impl Iterator<Item = &Value>> {
         any_of(&self.equals, &self.one_of)
     }
 
-    /// The values under `not_equals` and `not_in`; `None` without either operator.
+    /// Returns the values under `not_equals` and `not_in`; `None` if both are absent.
     fn excluded(&self) -> Option<impl Iterator<Item = &Value>> {
         any_of(&self.not_equals, &self.not_in)
     }
 
-    /// The bounds, each with a test of how a number compares with the bound.
+    /// Returns each bound and the comparison that a value must satisfy.
     fn bounds(&self) -> impl Iterator<Item = (&DecimalBound, HoldsFor)> {
         let bounds = [
             (&self.gt, Ordering::is_gt as HoldsFor),
@@ -273,7 +273,7 @@ impl Condition {
         fit.min(part.map_or(Tri::Yes, |part| contains(part, value, is_cut)))
     }
 
-    /// Returns whether `value` is forbidden by `not_equals`, `not_in` or `not_contains`.
+    /// Returns whether `not_equals`, `not_in` or `not_contains` forbids `value`.
     fn is_hit(
         &self,
         value: &Value,
@@ -292,7 +292,7 @@ impl Condition {
         is_excluded.max(part.map_or(Tri::No, |part| contains(part, value, is_cut)))
     }
 
-    /// Returns the work of comparing a value, without the work of `regex`.
+    /// Returns the work of comparing a value; the work of `regex` is not included.
     fn cost(&self, value: &Value) -> u64 {
         let length = match value {
             Value::String(text) => text.len(),
@@ -305,7 +305,6 @@ impl Condition {
         n_compared.max(length) as u64
     }
 
-    /// Returns true if the condition is `exists: false`.
     pub(crate) fn asks_for_absence(&self) -> bool {
         self.exists == Some(false)
     }
@@ -316,9 +315,9 @@ impl Condition {
             .is_some_and(|mut allowed| allowed.any(Value::is_null))
     }
 
-    /// Returns the kind of a value that an operator never matches, if another value could have
-    /// changed the answer: a list or a map instead of a text, or a missing value if there is no
-    /// `exists`.
+    /// Returns the kind of a value that the operators never match, if another value could have
+    /// changed the answer. The value is a list or a map instead of a text, or it is missing and the
+    /// condition has no `exists`.
     pub(crate) fn unmatched(
         &self,
         found: &PathValues<'_>,
@@ -350,12 +349,11 @@ impl Condition {
         Some((lack, ReadBy::Condition))
     }
 
-    /// The pattern under `regex`.
     pub(crate) fn pattern_mut(&mut self) -> Option<&mut Pattern> {
         self.regex.as_mut()
     }
 
-    /// Each operator and its value, for details.
+    /// Returns each operator and its value, for details.
     pub(crate) fn parts(&self) -> Map<String, Value> {
         match serde_json::to_value(self) {
             Ok(Value::Object(parts)) => parts,
@@ -363,8 +361,8 @@ impl Condition {
         }
     }
 
-    /// Returns a text that YAML 1.1 reads as a boolean. Texts in capitals are not reported: `NO` is
-    /// rather a code, such as Norway's.
+    /// Returns a text that YAML 1.1 parses as a boolean. Texts in capitals are not reported,
+    /// because `NO` is more likely a code, such as Norway's.
     pub(crate) fn yaml_boolean(&self) -> Option<&str> {
         const WORDS: [&str; 8] = ["yes", "no", "on", "off", "Yes", "No", "On", "Off"];
         let values = self.allowed().into_iter().flatten();
@@ -373,7 +371,8 @@ impl Condition {
         texts.find(|text| WORDS.contains(text))
     }
 
-    /// Returns an error if no value can satisfy the condition, or if two operators mean the same.
+    /// Returns an error if no value can satisfy the condition, or if two operators have the same
+    /// meaning.
     fn contradiction(&self) -> Option<String> {
         let parts = self.parts();
         let n_of_some = parts
@@ -436,7 +435,7 @@ fn any_of<'c>(
     is_any.then(|| one.iter().chain(list.iter().flatten()))
 }
 
-/// Returns whether `value` is equal as JSON to an expected value. A text that was cut is compared
+/// Returns whether `value` is equal as JSON to one of the expected values. A cut text is compared
 /// up to the cut.
 fn equals_one<'e>(
     mut expected: impl Iterator<Item = &'e Value>,
@@ -478,7 +477,7 @@ pub(crate) fn number_of(value: &Value) -> Option<Decimal<'_>> {
     }
 }
 
-/// Returns a text itself, or the JSON text of a number or a boolean.
+/// Returns a text unchanged, or the JSON text of a number or a boolean.
 fn text_of(value: &Value) -> Option<Cow<'_, str>> {
     match value {
         Value::String(text) => Some(text.into()),
@@ -538,7 +537,7 @@ pub(crate) fn at_least_one_condition<'de, D: Deserializer<'de>>(
     }
 }
 
-/// Parses and checks an operator's value, so that an error points at the value.
+/// Parses and checks an operator's value, so that an error shows the value's position.
 macro_rules! checked {
     ($($read:ident: $type:ty = $check:path, $operator:literal;)+) => {$(
         fn $read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<$type>, D::Error> {
@@ -579,7 +578,7 @@ fn refuse_sign<E: de::Error>(text: &str, operator: &str) -> Result<(), E> {
     }
 }
 
-/// Visits a plain value, the short form of `equals`.
+/// Parses a plain value, the short form of `equals`.
 macro_rules! visit_values {
     ($($visit:ident: $type:ty,)+) => {$(
         fn $visit<E: de::Error>(self, value: $type) -> Result<Condition, E> {

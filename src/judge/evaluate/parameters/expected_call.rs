@@ -1,4 +1,4 @@
-//! An expected call: the exact name and, optionally, the arguments.
+//! //! An expected call: the exact name and, optionally, the arguments.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::field_aliases::Hinted;
 use super::optional::not_judged;
 
-/// An expected call; a plain text is the name.
+/// An expected call, written as a map or as a plain text, which is the name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct ExpectedCall(NameAndArgs);
@@ -41,12 +41,11 @@ struct NameAndArgs {
 }
 
 impl ExpectedCall {
-    /// The tool's name.
     pub(crate) fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// The arguments; `None` if any arguments are allowed.
+    /// Returns the arguments; `None` if any arguments are allowed.
     pub(crate) fn args(&self) -> Option<&Map<String, Value>> {
         self.0.args.as_ref()
     }

@@ -1,6 +1,6 @@
-//! Recognises fields that the reference documents spell or place differently, and rejects them with
-//! the right spelling. (`config` rewrites camel case, and the maps that the references wrap around
-//! the fields.)
+//! //! Recognises fields that the reference documents spell or nest differently, and rejects them
+//! with the right spelling. (`config` converts camel case, and unwraps the maps that the references
+//! put around the fields.)
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,13 +11,13 @@ use serde::forward_to_deserialize_any;
 use serde::{Deserialize, Deserializer};
 use text::nearest;
 
-/// Words that people write by mistake in a criterion, and the right words.
+/// Words that people write by mistake in a criterion, and their corrections.
 #[derive(Deserialize)]
 struct WrongWords {
-    /// Other spellings, and the fields that each can mean; the first field that the struct has is
-    /// suggested.
+    /// Wrong spellings, and the fields that each can mean. The error suggests the first of these
+    /// fields that the struct has.
     spelled: BTreeMap<String, Vec<String>>,
-    /// Fields that belong elsewhere, and the error for each.
+    /// Fields that belong to another struct, and the error for each.
     elsewhere: BTreeMap<String, String>,
 }
 
@@ -25,14 +25,14 @@ static WRONG_WORDS: LazyLock<WrongWords> = LazyLock::new(|| {
     serde_json::from_str(include_str!("wrong_words.json")).expect("the tests read the file")
 });
 
-/// Fields of rules that count calls, and their templates.
+/// Fields that count calls, and the rule template that has each field.
 const COUNTS: [(&str, &str); 3] = [
     ("min", "existence"),
     ("max", "absence"),
     ("count", "exactly"),
 ];
 
-/// Returns the error for a field that counts calls, in a rule whose template does not have it.
+/// Returns the error for a field that counts calls and that the rule's template does not have.
 fn refused_count(key: &str, fields: &[&str]) -> Option<String> {
     let (_, template) = COUNTS.iter().find(|(field, _)| *field == key)?;
     let own = COUNTS.iter().find(|(field, _)| fields.contains(field));
@@ -54,14 +54,14 @@ fn refused_operator(word: &str, fields: &[&str]) -> Option<String> {
     })
 }
 
-/// Returns whether `word` is another spelling of `field`. The word was rejected already, so an
+/// Returns true if `word` is a wrong spelling of `field`. The word was already rejected, so an
 /// error about the missing field would be superfluous.
 pub fn stands_for(word: &str, field: &str) -> bool {
     let meant = WRONG_WORDS.spelled.get(word);
     meant.is_some_and(|meant| meant.iter().any(|it| it == field))
 }
 
-/// Returns the comparison sign that a text begins with, and the operator with the same meaning.
+/// Returns the comparison sign at the start of a text, and the operator with the same meaning.
 pub(crate) fn leading_sign(text: &str) -> Option<(&str, &'static str)> {
     let text = text.trim_start();
     let rest = text.trim_start_matches(['<', '>', '=', '!']);
@@ -69,7 +69,8 @@ pub(crate) fn leading_sign(text: &str) -> Option<(&str, &'static str)> {
     Some((sign, WRONG_WORDS.spelled.get(sign)?.first()?))
 }
 
-/// A deserializer that rejects known other spellings of a struct's fields and names the right ones.
+/// A deserializer that rejects known wrong spellings of a struct's fields and suggests the right
+/// ones.
 pub(crate) struct Hinted<D> {
     deserializer: D,
     fields: Option<&'static [&'static str]>,
@@ -118,7 +119,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Hinted<D> {
     }
 }
 
-/// A struct's visitor. Accepts maps only: a list of values without names would be unreadable.
+/// A struct's visitor that accepts only maps: a list of values without names would be unreadable.
 struct Fields<V> {
     visitor: V,
     fields: &'static [&'static str],
@@ -170,7 +171,8 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for HintedMap<A> {
     }
 }
 
-/// Reads a key. Raising the error during the read places it at the key.
+/// The seed that parses a key. It returns the error while the key is read, so the error has the
+/// key's position.
 struct Key<K> {
     seed: K,
     fields: &'static [&'static str],
@@ -210,8 +212,8 @@ impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for Key<K> {
     }
 }
 
-/// Implements serde for a struct whose derives are `#[serde(remote = "Self")]`: parsing gives the
-/// hints. (The type of a field checks the field itself. `Evaluate::check` compares fields with each
+/// Implements serde for a struct with `#[serde(remote = "Self")]`, so that parsing returns these
+/// hints. (The type of a field checks that field. `Evaluate::check` compares fields with each
 /// other, because it can place the errors better.)
 macro_rules! read_with_hints {
     ($name:ident) => {

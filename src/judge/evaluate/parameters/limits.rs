@@ -1,4 +1,4 @@
-//! Whole numbers and durations that serve as limits; their errors name the field.
+//! //! Whole numbers and durations used as limits. Their errors name the field.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Number;
 use text::{duration_from, duration_text};
 
-/// Parses a whole number. The error for another value, or one below `least`, names the field.
+/// Parses a whole number of at least `least`. The error names the field.
 pub(crate) fn whole_number<'de, D: Deserializer<'de>>(
     deserializer: D,
     field: &'static str,
@@ -74,7 +74,7 @@ pub(crate) fn whole_number<'de, D: Deserializer<'de>>(
     deserializer.deserialize_any(NumberVisitor(field, least))
 }
 
-/// Defines the type of a field that is a whole number; the default is the smallest allowed value.
+/// Defines the type of a field that is a whole number. Its default is the smallest allowed value.
 macro_rules! count {
     ($name:ident, $field:literal, $least:literal, $doc:literal) => {
         #[doc = $doc]
@@ -110,14 +110,13 @@ count!(
 pub struct Period(std::time::Duration);
 
 impl Period {
-    /// In nanoseconds.
+    /// Returns nanoseconds, at most a quarter of `i64::MAX`.
     pub(crate) fn nanos(self) -> i64 {
         i64::try_from(self.0.as_nanos())
             .unwrap_or(i64::MAX / 4)
             .min(i64::MAX / 4)
     }
 
-    /// In milliseconds.
     pub(crate) fn millis(self) -> u64 {
         u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
     }

@@ -1,5 +1,5 @@
-//! The scores of a match with a reference, the value of each score for a number of pairs, and
-//! presets that reproduce the scores of other tools.
+//! //! The scores of a match with a reference, their formulas, and presets that reproduce the
+//! scores of other tools.
 
 use std::borrow::Cow;
 
@@ -39,7 +39,7 @@ pub enum MatchScore {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preset(usize);
 
-/// The settings that the fields or the preset give.
+/// The settings, taken from the fields or from the preset.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mode {
     pub(crate) score: MatchScore,
@@ -49,7 +49,7 @@ pub(crate) struct Mode {
     pub(crate) concurrency: Concurrency,
 }
 
-/// Compares names only, and all calls in the order of their starts.
+/// The settings for a score that compares names only and orders calls by their starts.
 const fn plain(score: MatchScore) -> Mode {
     Mode {
         score,
@@ -106,7 +106,7 @@ const PRESETS: [(&str, Mode); 20] = [
     ("agentevals_superset", exact_args(MatchScore::Superset)),
 ];
 
-/// The names for the error: serde accepts only a list in static memory.
+/// The preset names for the error message; serde requires a static list.
 const PRESET_NAMES: [&str; PRESETS.len()] = {
     let mut names = [""; PRESETS.len()];
     let mut at = 0;

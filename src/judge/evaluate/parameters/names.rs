@@ -1,4 +1,4 @@
-//! A list of tool names, interned when it is parsed so that judging compares small integers.
+//! //! A list of tool names. Parsing interns the names so that judging compares small integers.
 
 use std::fmt;
 
@@ -23,22 +23,21 @@ pub struct NonEmptyNames(Names);
 // === impl Names ===
 
 impl Names {
-    /// The names as they were written.
+    /// Returns the names as they were written.
     pub fn as_slice(&self) -> &[String] {
         &self.names
     }
 
-    /// The names, borrowed.
     pub(crate) fn to_strs(&self) -> Vec<&str> {
         self.names.iter().map(String::as_str).collect()
     }
 
-    /// One small integer per name, equal for equal names.
+    /// Returns one small integer per name; equal names have equal integers.
     pub(crate) fn ids(&self) -> &[u32] {
         &self.ids
     }
 
-    /// The number of distinct names; every id is smaller.
+    /// Returns the number of distinct names. Every id is smaller than this number.
     pub(crate) fn n_distinct(&self) -> usize {
         self.index.len()
     }

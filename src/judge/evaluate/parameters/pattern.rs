@@ -1,5 +1,6 @@
-//! Regular expressions that run in linear time and bounded memory. They are parsed with the
-//! configuration, and compiled later, under limits for their source: a file or a request.
+//! //! Regular expressions that run in linear time and bounded memory. The configuration parses
+//! them; [`PatternCompiler`] compiles them later, under limits for their source: a file or a
+//! request.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,8 +13,8 @@ use regex_syntax::ast::{
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Maximum bytes of the states that a search caches. A search that needs more discards the states
-/// and starts again, slower but still in linear time.
+/// Maximum bytes of automaton states that a search caches. A search that needs more clears the
+/// cache and continues, slower but still in linear time.
 const MAX_CACHE_SIZE: usize = 256 << 10;
 /// Maximum nesting of groups and classes. The default of the `regex` crate, 250, is more than
 /// anybody writes by hand.
@@ -23,10 +24,10 @@ const MAX_NESTING: u32 = 100;
 /// `\D`, `\W`, `\B`) are ASCII, as in the reference; `\s` is Unicode white space. `.` and literals
 /// are whole characters of any script.
 ///
-/// The `regex` crate can only switch all classes to ASCII together, and then `.` matches half a
-/// character. So we parse the pattern and write out the ASCII classes: `\d` becomes `[0-9]`. One
-/// difference remains: `(?i)[\w]`, in brackets, also matches `ſ` and the Kelvin sign, which fold to
-/// `s` and `k`.
+/// The `regex` crate can only switch all classes to ASCII together, and then `.` matches a single
+/// byte of a character. So we parse the pattern and write out the ASCII classes: `\d` becomes
+/// `[0-9]`. One difference from the reference remains: `(?i)[\w]` also matches `ſ` and the Kelvin
+/// sign, which case-fold to `s` and `k`.
 #[derive(Clone)]
 pub struct Pattern {
     source: String,
@@ -37,10 +38,10 @@ pub struct Pattern {
 #[derive(Clone)]
 struct Compiled {
     regex: Regex,
-    /// The approximate number of states. A search visits at most all of them for each byte.
+    /// The approximate number of states. A search visits at most this many states for each byte.
     n_states: u64,
-    /// The text, if the pattern is plain text. Tool names are short: the regex would take nearly
-    /// twice as long to find the text (265 instructions instead of 150).
+    /// Set if the pattern is plain text. Tool names are short: the regex would take nearly twice as
+    /// long to find the text (265 instructions instead of 150).
     plain: Option<Plain>,
 }
 
@@ -54,44 +55,45 @@ pub struct PatternLimits {
     pub max_compiled_size: usize,
 }
 
-/// Compiles the patterns of one source, such as a file or a request, under common limits.
+/// Compiles all patterns of one source, such as a file or a request, under shared limits.
 #[derive(Debug, Clone)]
 pub struct PatternCompiler {
     limits: PatternLimits,
     n_compiled: usize,
-    /// True once an error reported more than `max_patterns` patterns.
+    /// True after an error has reported that there are more than `max_patterns` patterns.
     is_exhausted: bool,
 }
 
-/// A pattern, and its path below the evaluator: keys, and positions as numbers.
+/// A pattern, and its path below the evaluator (keys, and positions as numbers).
 pub(crate) struct PlacedPattern<'a> {
     pub(crate) path: Vec<String>,
     pub(crate) pattern: &'a mut Pattern,
 }
 
-/// An error in a field that shows only in the whole evaluator: a pattern that does not compile, or
-/// a field that contradicts another.
+/// An error in a field that only the complete evaluator reveals: a pattern that does not compile,
+/// or a field that contradicts another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
-    /// The field's path below the compiled value: keys, and positions as numbers. If a string is
-    /// the short form of a map, the path names the key that the string is the value of.
+    /// The field's path below the compiled value (keys, and positions as numbers). If a string is
+    /// the short form of a map, the path ends with the key for which the string is short.
     pub path: Vec<String>,
     /// The mistake and its remedy.
     pub message: String,
-    /// True if the field must not be there, whatever its value.
+    /// True if the field itself is the mistake, whatever its value.
     pub at_key: bool,
 }
 
 // === impl PatternLimits ===
 
 impl PatternLimits {
-    /// The limits for files. A hundred ordinary patterns together are far smaller than this size.
+    /// The limits for files. A hundred ordinary patterns together are far smaller than the size
+    /// limit.
     pub const FILE: Self = Self {
         max_patterns: usize::MAX,
         max_compiled_size: 1 << 20,
     };
 
-    /// The limits for patterns from the network, whose author can send any number of them.
+    /// Returns the limits for patterns from the network, whose author can send any number of them.
     pub const fn network(max_patterns: usize) -> Self {
         Self {
             max_patterns,
@@ -115,8 +117,8 @@ impl PatternCompiler {
         self.n_compiled
     }
 
-    /// Compiles all patterns of one value. If one fails, none counts towards the limit: the value
-    /// is either parsed again without the failing pattern, or rejected.
+    /// Compiles all patterns of one value. If one pattern fails, none of them counts towards the
+    /// limit, because the value is either parsed again without the failing pattern or rejected.
     pub(crate) fn compile(
         &mut self,
         patterns: Vec<PlacedPattern<'_>>,
@@ -162,13 +164,14 @@ impl FieldError {
         }
     }
 
-    /// An error in the value of a field, at a path of keys.
+    /// Creates an error in the value of a field, at a path of keys.
     pub(crate) fn new(path: &[&str], message: impl Into<String>) -> Self {
         let path = path.iter().map(|key| (*key).to_owned()).collect();
         Self::of_value(path, message.into())
     }
 
-    /// An error about a field that must not be there, at a path of keys below an evaluator's name.
+    /// Creates an error about a field that must be absent, at a path of keys below an evaluator's
+    /// name.
     pub(crate) fn of_key(path: &[&str], message: impl Into<String>) -> Self {
         Self {
             path: path.iter().map(|key| (*key).to_owned()).collect(),
@@ -184,7 +187,7 @@ impl FieldError {
         self
     }
 
-    /// Joins all messages, each with its path.
+    /// Joins the messages, each with its path.
     pub(crate) fn join(errors: &[Self]) -> String {
         let messages = errors
             .iter()
@@ -204,7 +207,7 @@ struct Plain {
 }
 
 impl Pattern {
-    /// Compiles the pattern. The error names the mistake and the remedy.
+    /// Compiles the pattern. The error explains the mistake and the remedy.
     fn compile(&mut self, max_size: usize) -> Result<(), String> {
         let source = self.source.as_str();
         let ast = ast::parse::ParserBuilder::new()
@@ -240,7 +243,7 @@ impl Pattern {
         Ok(())
     }
 
-    /// Returns whether the pattern matches anywhere in the text.
+    /// Returns true if the pattern matches anywhere in the text.
     pub(crate) fn is_match(&self, text: &str) -> bool {
         let Compiled { regex, plain, .. } = self.compiled();
         match plain {
@@ -249,7 +252,7 @@ impl Pattern {
         }
     }
 
-    /// Returns the maximum work of a search in the text. Measured on one core: 4 ns a unit for
+    /// Returns the maximum work of a search in the text. Measured on one core: 4 ns per unit for
     /// `ignore.{0,1000}instructions`, at most 30 ns for patterns made to be slow, and far less for
     /// ordinary patterns.
     pub(crate) fn search_cost(&self, text: &str) -> u64 {
@@ -269,12 +272,12 @@ impl Pattern {
             .expect("an evaluator is made by compiling the patterns of its source")
     }
 
-    /// The regular expression with ASCII classes written out, for [`regex`].
+    /// Returns the regular expression that [`regex`] compiled, with ASCII classes written out.
     pub(crate) fn rewritten(&self) -> &str {
         self.compiled().regex.as_str()
     }
 
-    /// The source, as written.
+    /// Returns the pattern as it was written.
     pub fn as_str(&self) -> &str {
         &self.source
     }
@@ -308,8 +311,8 @@ impl Plain {
     }
 }
 
-/// Estimates the number of states. Compiling unrolls repetitions, so nested ones multiply. A
-/// character takes a few states, a Unicode class dozens.
+/// Estimates the number of states. Compiling unrolls repetitions, so nested repetitions multiply. A
+/// character needs a few states, a Unicode class dozens.
 fn n_states(ast: &Ast) -> u64 {
     match ast {
         Ast::Empty(_) | Ast::Flags(_) | Ast::Assertion(_) => 0,

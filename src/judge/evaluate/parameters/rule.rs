@@ -1,5 +1,5 @@
-//! Rules over calls as they are written, one DECLARE template each; checks which fields go
-//! together.
+//! //! Rules over calls as they are written, one DECLARE template each. Checks which fields may be
+//! combined.
 
 use std::fmt;
 
@@ -29,18 +29,17 @@ macro_rules! templates {
             $($(#[$doc])* $template($fields),)+
         }
 
-        /// Every template by name, and whether its rules relate two kinds of calls.
+        /// The name of every template, and whether its rules relate two kinds of calls.
         pub const RULE_TEMPLATES: &[(&str, bool)] = &[$(($name, $fields::HAS_B),)+];
 
         impl Rule {
-            /// The template's name.
             pub(crate) fn template(&self) -> &'static str {
                 match self {
                     $(Self::$template(_) => $name,)+
                 }
             }
 
-            /// The rule's fields in a common form.
+            /// Returns the rule's fields in a form shared by all templates.
             pub(crate) fn shape(&self) -> RuleShape<'_> {
                 match self {
                     $(Self::$template(fields) => fields.shape(),)+
@@ -57,33 +56,33 @@ macro_rules! templates {
 }
 
 templates! {
-    /// At least `min` calls match a.
+    /// At least `min` calls match `a`.
     Existence(AtLeast) = "existence",
-    /// At most `max` calls match a.
+    /// At most `max` calls match `a`.
     Absence(AtMost) = "absence",
-    /// Exactly `count` calls match a.
+    /// Exactly `count` calls match `a`.
     Exactly(ExactlyMany) = "exactly",
-    /// The first call is an a.
+    /// The first call matches `a`.
     Init(Edge) = "init",
-    /// The last call is an a.
+    /// The last call matches `a`.
     End(Edge) = "end",
     /// Every `a` needs a `b`, in any order.
     RespondedExistence(Unordered) = "responded_existence",
     /// Every `a` needs a `b` and every `b` an `a`, in any order.
     Coexistence(Unordered) = "coexistence",
-    /// Not both an a and a b.
+    /// There is no `a`, or no `b`.
     NotCoexistence(Unordered) = "not_coexistence",
-    /// After each a comes a b.
+    /// Every `a` is followed by a `b`.
     Response(Ordered) = "response",
-    /// After each a comes a b, before the next a.
+    /// Every `a` is followed by a `b` before the next `a`.
     AlternateResponse(Ordered) = "alternate_response",
-    /// The next call after each a is a b.
+    /// The next call after every `a` is a `b`.
     ChainResponse(Ordered) = "chain_response",
-    /// Before each b came an a.
+    /// Every `b` is preceded by an `a`.
     Precedence(Ordered) = "precedence",
-    /// Before each b came an a, after the previous b.
+    /// Every `b` is preceded by an `a` after the previous `b`.
     AlternatePrecedence(Ordered) = "alternate_precedence",
-    /// The call right before each b is an a.
+    /// The call directly before every `b` is an `a`.
     ChainPrecedence(Ordered) = "chain_precedence",
     /// `response` and `precedence`.
     Succession(Ordered) = "succession",
@@ -91,21 +90,21 @@ templates! {
     AlternateSuccession(Ordered) = "alternate_succession",
     /// `chain_response` and `chain_precedence`.
     ChainSuccession(Ordered) = "chain_succession",
-    /// No b comes after an a.
+    /// No `b` follows an `a`.
     NotSuccession(Ordered) = "not_succession",
-    /// No b comes directly after an a.
+    /// No `b` directly follows an `a`.
     NotChainSuccession(Ordered) = "not_chain_succession",
-    /// For every a, the values of the calls a up to it add up to at most `max`.
+    /// For every `a`, the values of all calls `a` up to this one add up to at most `max`.
     Total(TotalOf) = "total",
 }
 
-/// The fields of a rule of any template.
+/// The fields of a rule, in a form shared by all templates.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RuleShape<'r> {
     pub(crate) a: &'r Calls,
     /// `None` for a rule about one kind of calls.
     pub(crate) b: Option<&'r Calls>,
-    /// The minimum and the maximum number of calls a.
+    /// The minimum and the maximum number of calls `a`.
     pub(crate) bounds: (u32, u32),
     pub(crate) within: Option<Period>,
     pub(crate) same: &'r [Same],
@@ -124,12 +123,12 @@ impl<'r> RuleShape<'r> {
         }
     }
 
-    /// Returns the one or two kinds of calls.
+    /// Returns `a`, and `b` if the rule has one.
     pub(crate) fn kinds(self) -> impl Iterator<Item = &'r Calls> {
         [Some(self.a), self.b].into_iter().flatten()
     }
 
-    /// Returns the patterns of all kinds.
+    /// Returns the patterns of `a` and `b`.
     pub(crate) fn patterns(self) -> impl Iterator<Item = &'r CallPattern> {
         self.kinds().flat_map(Calls::patterns)
     }
@@ -181,7 +180,7 @@ pub struct Edge {
     pub overlap: Option<Overlap>,
 }
 
-/// Two kinds of calls in any order.
+/// Two kinds of calls, in any order.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Unordered {
@@ -201,13 +200,13 @@ pub struct Unordered {
     pub same: Vec<Same>,
 }
 
-/// Two kinds of calls in an order.
+/// Two kinds of calls, in this order.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Ordered {
-    /// The calls that come first.
+    /// The earlier calls.
     pub a: Calls,
-    /// The calls that come second.
+    /// The later calls.
     pub b: Calls,
     /// The longest time between the end of the earlier call and the start of the later.
     #[serde(default, deserialize_with = "written")]
@@ -253,7 +252,8 @@ fn max_of_sum<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DecimalBound
     DecimalBound::new("max", Value::deserialize(deserializer)?).map_err(de::Error::custom)
 }
 
-/// Rejects different paths and copies: all calls of a sum are of one kind.
+/// Parses `same` of a `total`. Rejects different paths for `a` and `b`, and copies: all calls of a
+/// sum are of one kind.
 fn own_paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Same>, D::Error> {
     let same = at_least_one_path(deserializer)?;
     if same
@@ -289,7 +289,7 @@ read_with_hints!(Unordered);
 read_with_hints!(Ordered);
 read_with_hints!(TotalOf);
 
-/// Defines the common form of a template's fields, for calls a, or calls a and b.
+/// Converts a template's fields to [`RuleShape`], for calls `a`, or for calls `a` and `b`.
 macro_rules! fields {
     ($name:ident, [$($kind:ident),+], $rule:ident => $shape:expr) => {
         impl $name {
@@ -365,9 +365,9 @@ count!(
     "How many calls there must be, no more and no fewer, at least 1."
 );
 
-// === words that are no template ===
+// // === words that are not templates ===
 
-/// Words that people try, and the remedy for each.
+/// Words that people try instead of a template, and the remedy for each.
 const REWRITES: &[(&[&str], &str)] = &[
     (
         &["choice"],
@@ -449,7 +449,7 @@ const BANS: [&str; 3] = ["not_coexistence", "not_succession", "not_chain_success
 const BANS_REMEDY: &str = "rules that forbid something are `absence`, `not_coexistence`, \
                            `not_succession` and `not_chain_succession`";
 
-/// A deserializer that rejects words that are not a template, and names the remedy.
+/// A deserializer that rejects words that are not templates, and suggests the remedy.
 struct Templates<D>(D);
 
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Templates<D> {
@@ -475,7 +475,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Templates<D> {
     }
 }
 
-/// A visitor of templates, the access to a variant, or the seed that reads its name.
+/// Wraps a visitor of templates, the access to a variant, or the seed that parses its name.
 struct Template<T>(T);
 
 impl<'de, V: Visitor<'de>> Visitor<'de> for Template<V> {

@@ -1,4 +1,5 @@
-//! The paths at which two calls must agree, as `same` lists them; [`super::super::rules`] compares.
+//! //! The paths that `same` lists, at which two calls must agree. [`super::super::rules`] compares
+//! the values.
 
 use std::fmt;
 
@@ -37,7 +38,7 @@ pub struct Same {
 }
 
 impl Same {
-    /// Returns the copy that the calls must share; `None` if their values must be equal.
+    /// Returns the kind of copy that the calls must share; `None` if their values must be equal.
     pub(crate) fn copied(&self) -> Option<Copied> {
         match self.compare {
             Compare::Equal => None,
@@ -75,8 +76,7 @@ impl Same {
         }
     }
 
-    /// Adds the value of a call `a` or `b` that differs from the other call's value; returns its
-    /// path.
+    /// Adds the value of one call, `a` or `b`, whose counterpart differs. Returns the value's path.
     pub(crate) fn tell_value(
         &self,
         call: usize,
@@ -91,7 +91,7 @@ impl Same {
         path
     }
 
-    /// Returns true if both calls have values that certainly do not agree.
+    /// Returns true if both calls have values and the values certainly do not agree.
     pub(crate) fn differs(&self, [a, b]: [usize; 2], captured: &mut CapturedValues<'_>) -> bool {
         let both = (captured.at(a, &self.a), captured.at(b, &self.b));
         let (Some(of_a), Some(of_b)) = both else {
@@ -113,7 +113,7 @@ impl Same {
         })
     }
 
-    /// Returns the number of copied characters, if the captured values show a copy.
+    /// Returns the number of copied characters; `None` if the captured values show no copy.
     pub(crate) fn n_copied(
         &self,
         pair: [usize; 2],

@@ -1,4 +1,4 @@
-//! The values of calls that explanations and details show, and the conditions on these values.
+//! //! The call values that explanations and details show, and the conditions on these values.
 
 use serde_json::{Value, json};
 use text::code;
@@ -7,14 +7,14 @@ use crate::evaluate::comparison::score::Explain;
 use crate::evaluate::comparison::value_path::ValuePath;
 use crate::extract::Trajectory;
 
-/// The trajectory, and the limits on what an explanation may show of it.
+/// A trajectory, and the settings that limit which of its values an explanation may show.
 #[derive(Clone, Copy)]
 pub(crate) struct Told<'a> {
     pub(crate) trajectory: &'a Trajectory,
     pub(crate) explain: &'a Explain,
 }
 
-/// The conditions on calls, and their values.
+/// The conditions on calls, and the values of these calls.
 #[derive(Default)]
 pub(crate) struct ValuesTold {
     pub(crate) details: Vec<Value>,
@@ -22,8 +22,8 @@ pub(crate) struct ValuesTold {
 }
 
 impl ValuesTold {
-    /// Adds the operators at a path of a call, each with the value that it expects; and the actual
-    /// value, if values are shown.
+    /// Adds the operators at a path of a call, each with its expected value. If explanations show
+    /// values, also adds the actual value.
     pub(crate) fn add(
         &mut self,
         call_idx: usize,
@@ -62,8 +62,8 @@ impl ValuesTold {
         }
     }
 
-    /// Returns "`args.amount` is `5000`, `args.to` is `"a"`" between two texts; nothing if no value
-    /// is shown.
+    /// Returns text such as "`args.amount` is `5000`, `args.to` is `"a"`", enclosed in `before` and
+    /// `after`; empty if no value is shown.
     pub(crate) fn text(&self, before: &str, after: &str) -> String {
         if self.texts.is_empty() {
             String::new()

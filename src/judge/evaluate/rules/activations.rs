@@ -1,64 +1,65 @@
-//! Counts the activations of a rule and the violations among them, and stores some violations as
-//! evidence. An activation is a call, or the run, that the rule checks.
+//! //! Counts the activations of a rule and the violations among them, and stores some violations
+//! as evidence. An activation is one check of a rule, on a call or on the whole run.
 
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::parameters::rule::Rule;
 
-/// Maximum number of violations whose calls are listed.
+/// Maximum number of violations that are stored with their calls.
 pub(crate) const MAX_TOLD: usize = 100;
 
-/// A call, or the run, that a rule checks.
+/// One check of a rule, on a call or on the whole run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Activation {
-    /// True if the rule certainly checks the call; false if missing evidence decides.
+    /// True if the rule certainly checks the call, false if that depends on missing evidence.
     pub(crate) is_certain: bool,
-    /// The answer to whether the activation satisfies the rule.
+    /// Whether the activation satisfies the rule.
     pub(crate) kept: Tri,
-    /// True if the activation satisfies the rule when unknown evidence counts as no match.
+    /// True if the activation satisfies the rule, counting unknown evidence as no match.
     pub(crate) kept_so_far: bool,
-    /// The call; `None` for the run.
+    /// The checked call; `None` for the whole run.
     pub(crate) call: Option<usize>,
 }
 
-/// The activations of a rule, counted.
+/// Counts the activations of a rule.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// The certain activations, judged as if unknown evidence were no match.
+    /// The certain activations, with unknown evidence counted as no match.
     so_far: Kept,
-    /// The counts of the lowest and the highest possible share: an uncertain activation counts only
-    /// if it lowers or raises the share.
+    /// The activations that give the lowest possible share. An uncertain activation counts here
+    /// only if it lowers the share.
     at_worst: Kept,
+    /// The activations that give the highest possible share.
     at_best: Kept,
     n_violations: usize,
     n_open: usize,
-    /// The calls that violate the rule. A call with two requirements may occur twice.
+    /// The calls that violate the rule. A call that has to meet two requirements may occur twice.
     violating: Vec<u32>,
-    /// The first violations, each of a call or of the run.
+    /// The first violations, each with its call; `None` for the whole run.
     told: Vec<(Option<usize>, Breach)>,
-    /// True if further values may lower a sum, because a negative value was seen.
+    /// True if further values may lower a sum, because some value was negative.
     pub(crate) may_shrink: bool,
     /// True if no call has a value to add up.
     pub(crate) lacks_values: bool,
 }
 
-/// Numbers of activations and of satisfied activations.
 #[derive(Debug, Clone, Copy, Default)]
 struct Kept {
     n: usize,
     n_kept: usize,
 }
 
-/// The reason why a call has no partner; calls by index.
+/// The reason why a call has no partner. Calls are indices in the trajectory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Lack {
-    /// There is no partner.
+    /// No call can be a partner.
     Nothing,
-    /// A partner overlaps the call.
+    /// The only partner overlaps the call.
     Overlap(usize),
-    /// The nearest partner came this many milliseconds later. Rounded up, so that the number never
-    /// equals the limit that it exceeds.
+    /// The nearest partner comes this many milliseconds later, rounded up so that the number never
+    /// equals the exceeded limit.
     TooFar(usize, i64),
-    /// A call lies in between; with the partner after it, if there is one and the rule can use it.
+    /// Another call lies between the call and its partner. The partner is given if there is one and
+    /// the rule can use it.
     InBetween(usize, Option<usize>),
 }
 
@@ -69,23 +70,23 @@ impl Lack {
     }
 }
 
-/// The way in which a rule is violated; calls by index.
+/// The way in which a rule is violated. Calls are indices in the trajectory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Breach {
-    /// No partner comes after the call.
+    /// The call has no partner after it.
     After(Lack),
-    /// No partner comes before the call. The flag is true if a partner before all other calls would
-    /// satisfy the rule.
+    /// The call has no partner before it. The flag is true if a partner before all other calls
+    /// would satisfy the rule.
     Before(Lack, bool),
-    /// There is no partner at all.
+    /// The call has no partner anywhere.
     Alone { of_b: bool },
     /// A forbidden partner comes before the call.
     Barred(usize),
-    /// A forbidden partner runs at the same time.
+    /// A forbidden partner overlaps the call.
     BarredBeside(usize),
     /// A forbidden partner exists.
     Together(usize),
-    /// The number of calls made and of calls that ended, and the calls beyond the limit.
+    /// The number of calls made and of calls that ended, and some calls above the maximum.
     Count {
         n_made: usize,
         n_ended: usize,
@@ -93,8 +94,8 @@ pub(crate) enum Breach {
     },
     /// The values of `n_calls` calls add up to `sum`.
     Total { n_calls: usize, sum: String },
-    /// Among the first or last calls: calls of another kind, calls that have not ended, and a
-    /// matching call that ran at the same time.
+    /// The first or last calls do not satisfy the rule: calls of another kind, calls that have not
+    /// ended, and a matching call that overlaps them.
     Edge {
         misfits: Vec<usize>,
         unended: Vec<usize>,
@@ -103,9 +104,9 @@ pub(crate) enum Breach {
 }
 
 impl Breach {
-    /// Returns the kind of the violating call, and the kind of the missing call if one is missing:
-    /// `Some(true)` for `b`, `Some(false)` for `a`. The first is `None` if the call may be of
-    /// either kind.
+    /// Returns the kind of the violating call (`None` if it may be of either kind), and the kind of
+    /// the missing call (`None` if none is missing). `Some(true)` means `b`, `Some(false)` means
+    /// `a`.
     pub(crate) fn kinds(&self) -> (Option<bool>, Option<bool>) {
         match self {
             Self::After(Lack::Nothing) => (Some(false), Some(true)),
@@ -119,7 +120,7 @@ impl Breach {
         }
     }
 
-    /// Returns true if the missing partner could have been at the position of this call.
+    /// Returns true if the missing partner could have been made at the position of `call`.
     pub(crate) fn is_beside(&self, violating: Option<usize>, call: usize) -> bool {
         match (self, violating) {
             (Self::Before(..), Some(violating)) => call < violating,
@@ -150,7 +151,7 @@ impl Breach {
     }
 }
 
-/// The visible part of a rule's result.
+/// The part of a rule's result that outputs show.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct RuleFound {
     pub(crate) n_activations: usize,
@@ -158,15 +159,15 @@ pub(in crate::evaluate) struct RuleFound {
     pub(crate) n_open: usize,
     /// The first calls that violate the rule, without duplicates, in order.
     pub(crate) violated: Vec<usize>,
-    /// For each violating call, or for the run, the calls that caused the violation.
+    /// The calls that caused each violation.
     pub(crate) because: Vec<Vec<usize>>,
-    /// The first violation, of a call or of the run.
+    /// The first violation, and its call; `None` for the whole run.
     pub(crate) first: Option<(Option<usize>, Breach)>,
-    /// The number of violating calls that the first violation does not name.
+    /// The number of violating calls that the text about the first violation does not name.
     pub(crate) n_others: usize,
-    /// The call that comes nearest to the partner that the first violation lacks.
+    /// The call that is most similar to the partner that the first violation lacks.
     pub(crate) nearest: Option<NearMiss>,
-    /// True if further values may be negative, and so satisfy the rule.
+    /// True if further values may be negative and thereby satisfy the rule.
     pub(crate) may_shrink: bool,
     /// The number of earlier turns of the session that also lack the call whose absence is the
     /// first violation.
@@ -176,10 +177,10 @@ pub(in crate::evaluate) struct RuleFound {
 /// A call that would be the missing partner if some of its values were different.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum NearMiss {
-    /// The calls differ at these entries of `same`.
+    /// The calls have different values at these entries of `same`.
     Differs { call: usize, same: Vec<usize> },
-    /// The call matches the name of a pattern of the partner's kind, but not the pattern's
-    /// conditions.
+    /// The call's name matches a pattern of the partner's kind, but the call does not satisfy the
+    /// pattern's conditions.
     ByName { call: usize, pattern: usize },
 }
 
@@ -192,7 +193,7 @@ pub(crate) struct Share {
 }
 
 impl RuleFound {
-    /// Returns whether the rule is satisfied; `None` if that is open.
+    /// Returns whether the rule is satisfied; `None` if open.
     pub(crate) fn is_satisfied(&self) -> Option<bool> {
         match (self.n_violations, self.n_open) {
             (0, 0) => Some(true),
@@ -220,7 +221,7 @@ impl RuleFound {
         for (call, breach) in &tally.told {
             let mut because = breach.because();
             because.truncate(MAX_TOLD);
-            // A call with two requirements is listed once.
+            // A call that violates two requirements is listed once.
             let is_shown = call.is_some() && call.as_ref() == found.violated.last();
             if is_shown && let Some(last) = found.because.last_mut() {
                 last.extend(because);
@@ -234,7 +235,7 @@ impl RuleFound {
         found
     }
 
-    /// Returns true if the rule was violated only because no matching call came earlier.
+    /// Returns true if the only cause of the violation is that no matching call was made earlier.
     pub(crate) fn wants_earlier(&self, rule: &Rule) -> bool {
         match &self.first {
             Some((_, Breach::Before(_, wants_earlier))) => *wants_earlier,
@@ -256,7 +257,7 @@ impl RuleFound {
 }
 
 impl Share {
-    /// Returns the share; 1 without activations.
+    /// Returns the share; 1 if there are no activations.
     pub(crate) fn new(tally: &Tally) -> Self {
         Self {
             value: tally.so_far.share(),
@@ -292,7 +293,7 @@ impl Kept {
 }
 
 impl Tally {
-    /// Counts an activation; calls `breach` only for a violation that is listed.
+    /// Counts an activation. Calls `breach` only if the violation is stored.
     pub(crate) fn add(&mut self, activation: Activation, breach: impl FnOnce() -> Breach) {
         let Activation {
             is_certain,
@@ -315,7 +316,7 @@ impl Tally {
         }
     }
 
-    /// Returns true if some activation is open.
+    /// Returns true if an activation is open.
     pub(crate) fn is_open(&self) -> bool {
         self.n_open > 0
     }
@@ -331,7 +332,7 @@ impl Tally {
         self.told.extend(other.told);
     }
 
-    /// Returns the number of violating calls that the first listed violation does not name.
+    /// Returns the number of violating calls that the first stored violation does not name.
     fn n_beside_first(&self) -> usize {
         let Some((Some(_), breach)) = self.told.first() else {
             return 0;

@@ -1,5 +1,5 @@
-//! Measures a run's effort in each quantity that can be limited, with bounds if evidence is
-//! missing.
+//! //! Measures a run's effort in each quantity that a limit can apply to, with bounds if evidence
+//! is missing.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::evaluate::parameters::call_pattern::{CallReader, Entry, Ignored};
 use crate::evaluate::parameters::limits::Period;
 use crate::extract::{Trajectory, equality};
 
-/// The longest block of calls searched for repetition.
+/// Maximum number of calls in a block that is searched for repetition.
 const MAX_BLOCK: usize = 6;
 /// Maximum number of calls that a text names.
 const MAX_NAMED: usize = 8;
@@ -38,11 +38,11 @@ pub(crate) enum Limit {
 pub(in crate::evaluate) struct LimitFound {
     pub(crate) limit: Limit,
     pub(crate) kept: Tri,
-    /// A number, or milliseconds rounded up; `None` if unknown.
+    /// A count, or milliseconds rounded up; `None` if unknown.
     pub(crate) actual: Option<u64>,
-    /// For an exceeded limit, some of the calls that exceed it, and the length of the repeated
-    /// block.
+    /// Some of the calls that exceed the limit; empty if it is not exceeded.
     pub(crate) calls: Vec<usize>,
+    /// The number of calls in the repeated block; 1 for all other limits.
     pub(crate) block: usize,
     /// True if `actual` is only a lower bound.
     pub(crate) at_least: bool,
@@ -50,7 +50,7 @@ pub(in crate::evaluate) struct LimitFound {
     pub(crate) from_agent: bool,
 }
 
-/// Bounds of a number, and the calls beyond the limit.
+/// Bounds of a quantity, and the calls beyond the limit.
 struct Amount {
     least: u64,
     most: u64,
@@ -82,7 +82,7 @@ impl LimitFound {
         }
     }
 
-    /// The text before `actual`.
+    /// Returns the text that precedes `actual`.
     pub(crate) fn prefix(&self) -> &'static str {
         if self.at_least { "at least " } else { "" }
     }
@@ -104,7 +104,7 @@ impl Limit {
         }
     }
 
-    /// The unit of `actual`, after a space.
+    /// Returns the unit of `actual`, after a space.
     pub(crate) fn unit(self) -> &'static str {
         match self {
             Self::Duration => " ms",
@@ -113,7 +113,7 @@ impl Limit {
     }
 }
 
-/// Returns the run's known effort by the key of the limit: calls, errors, retries, repeats.
+/// Returns the run's known effort by limit key: calls, errors, retries, repeats.
 pub(crate) fn effort(trajectory: &Trajectory) -> [(&'static str, Option<u64>); 4] {
     let mut look = EffortLook::new(&[], trajectory, 0);
     [Limit::Calls, Limit::Errors, Limit::Retries, Limit::Repeats].map(|limit| {
@@ -122,17 +122,17 @@ pub(crate) fn effort(trajectory: &Trajectory) -> [(&'static str, Option<u64>); 4
     })
 }
 
-/// The calls of a trajectory that count.
+/// Measures the calls of a trajectory that count, which excludes ignored calls.
 pub(crate) struct EffortLook<'a> {
     trajectory: &'a Trajectory,
     pub(crate) reader: CallReader<'a>,
     /// Indices in the trajectory.
     calls: Vec<usize>,
-    /// True if it is unknown whether some calls count.
+    /// True if it is uncertain whether some calls count.
     is_unsure: bool,
 }
 
-/// A call's name and arguments, each as a number.
+/// A call's name and arguments, each represented by a number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Made {
     name: u32,
@@ -152,7 +152,7 @@ impl Made {
 }
 
 impl<'a> EffortLook<'a> {
-    /// Selects the calls that count, with a budget for searching in them.
+    /// Selects the calls that count. Searching in them costs at most `max_search`.
     pub(crate) fn new(
         ignore: &[Entry<Ignored>],
         trajectory: &'a Trajectory,
@@ -181,7 +181,7 @@ impl<'a> EffortLook<'a> {
         }
     }
 
-    /// Returns the amount that a limit counts, with the calls beyond `most`.
+    /// Returns the quantity that a limit applies to, with the calls beyond `most`.
     fn amount(&mut self, limit: Limit, most: usize) -> Amount {
         match limit {
             Limit::Errors => self.errors(most),
@@ -243,7 +243,7 @@ impl<'a> EffortLook<'a> {
         }
     }
 
-    /// Returns the length of the longest chain of retries, with its calls.
+    /// Returns the length of the longest chain of retries, and its calls.
     fn retries(&mut self) -> Amount {
         let failed = self.failed();
         let intervals = Intervals::new(self.trajectory, Concurrency::Interval).only(&self.calls);
@@ -255,8 +255,8 @@ impl<'a> EffortLook<'a> {
                 .or_default()
                 .push(at);
         }
-        // For each counted call: the previous call of its name and run, and the length of its
-        // chain.
+        // For each counted call, the previous call of the same name and run, and the length of the
+        // chain that ends with it.
         let mut previous: Vec<Option<usize>> = vec![None; self.calls.len()];
         let mut longest = [(0_u64, None); 2];
         let mut chains = [vec![0_u64; self.calls.len()], vec![0; self.calls.len()]];
@@ -264,7 +264,7 @@ impl<'a> EffortLook<'a> {
             if let Some(untimed) = places.iter().find(|at| intervals.is_unplaced(**at)) {
                 let missing = &mut self.reader.captured.missing;
                 missing.untimed.get_or_insert(self.calls[*untimed]);
-                // Each call of the group may follow another call that failed.
+                // Each call of the group may be a retry of any failed call in the group.
                 let failed = places
                     .iter()
                     .filter(|at| failed[**at] >= Tri::Maybe)
@@ -309,7 +309,7 @@ impl<'a> EffortLook<'a> {
         }
     }
 
-    /// Numbers the calls by name and arguments.
+    /// Assigns numbers to the names and arguments of the calls.
     fn made(&mut self) -> Vec<Made> {
         let mut names: HashMap<&str, u32> = HashMap::new();
         let mut numbering = Numbering::default();
@@ -341,12 +341,12 @@ impl<'a> EffortLook<'a> {
         made
     }
 
-    /// Returns the highest number of immediate repetitions of a block, with its calls.
+    /// Returns the highest number of immediate repetitions of a block, and the repeated calls.
     fn repeats(&mut self) -> Amount {
         let made = self.made();
         let is_untimed = |call: &&usize| self.trajectory.tool_calls[**call].untimed;
         if let Some(untimed) = self.calls.iter().find(is_untimed).copied() {
-            // An untimed call may begin, prolong or interrupt a series of repetitions.
+            // A call without a time may begin, prolong or interrupt a series of repetitions.
             self.reader.captured.missing.untimed.get_or_insert(untimed);
             let mut by_name: HashMap<u32, u64> = HashMap::new();
             for of_call in &made {
@@ -374,7 +374,7 @@ impl<'a> EffortLook<'a> {
         let first = (last + 1).saturating_sub(block * (n + 1));
         let calls: Vec<usize> = match (n, block) {
             (0, _) => Vec::new(),
-            // The last call of the series is reported.
+            // Report only the last call of the series.
             (_, 1) => self.calls[first..=last]
                 .iter()
                 .rev()
@@ -391,11 +391,11 @@ impl<'a> EffortLook<'a> {
         }
     }
 
-    /// Returns the number of calls that repeat the name and the arguments of an earlier call.
+    /// Returns the number of calls with the name and the arguments of an earlier call.
     fn duplicates(&mut self, most: usize) -> Amount {
         let made = self.made();
         let mut seen: HashMap<Made, usize> = HashMap::new();
-        // The number of distinct known arguments, by name.
+        // The number of distinct known argument values of each name.
         let mut distinct: HashMap<u32, usize> = HashMap::new();
         let mut again = Vec::new();
         for (of_call, call_idx) in made.iter().zip(&self.calls) {
@@ -434,7 +434,7 @@ impl<'a> EffortLook<'a> {
                     .unwrap_or(0),
             ),
         };
-        // Calls read from log records have no span around them.
+        // Calls read from log records have no enclosing span.
         let is_known = if self.trajectory.subject.is_some() {
             start != 0 && end >= start
         } else {
@@ -496,7 +496,7 @@ impl<'a> EffortLook<'a> {
                     },
                 })
             } else {
-                // In a trace that was cut short, the cut itself is the reason.
+                // In a trace that was cut short, the missing spans are the reason.
                 (greatest > most && !cut_short).then_some(UnknownTokens::Totals)
             });
         }

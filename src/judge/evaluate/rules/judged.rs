@@ -1,5 +1,6 @@
-//! Judges the calls of one trajectory by one rule at a time: which calls the rule checks, whether
-//! they satisfy the rule, and whether the rest of a cut trace could change that.
+//! //! Judges the calls of one trajectory by one rule at a time: finds the calls that the rule
+//! checks, decides whether they satisfy the rule, and bounds how the rest of a cut trace could
+//! change that.
 
 use std::rc::Rc;
 
@@ -17,7 +18,7 @@ use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader, Calls};
 use crate::evaluate::parameters::rule::{Overlap, Rule, RuleShape, TotalOf};
 use crate::extract::Trajectory;
 
-/// The highest share below 1 for a rule with a violation.
+/// The highest possible share after a violation.
 const NEARLY_ONE: f64 = 1.0 - 1e-9;
 
 /// Maximum number of patterns whose matches are cached between rules.
@@ -31,15 +32,16 @@ pub(crate) struct RuleJudge<'a> {
     trajectory: &'a Trajectory,
     pub(crate) reader: CallReader<'a>,
     read_paths: ReadPaths<'a>,
-    /// The distinct names, and the index of each call's name.
+    /// The distinct names.
     names: Vec<&'a str>,
+    /// For each call, the index of its name in `names`.
     name_of: Vec<u32>,
-    /// For each call, the answer to whether it has ended; `Maybe` for a span without start and end.
+    /// For each call, whether it has ended; `Maybe` for a span without start and end.
     ended: Vec<Tri>,
-    /// The matches of the calls, by pattern.
+    /// For each pattern, whether it matches each call.
     fits: Vec<(&'a CallPattern, Rc<[Tri]>)>,
     intervals: Intervals,
-    /// The intervals with time running backwards, computed on first use.
+    /// The intervals with time reversed, computed on first use.
     backwards: Option<Intervals>,
 }
 
@@ -98,8 +100,8 @@ impl<'a> RuleJudge<'a> {
         (share, found)
     }
 
-    /// Returns the call that comes nearest to the partner that the first violation lacks: a call
-    /// that differs only on `same`, or else a call that only has the partner's name.
+    /// Returns the call most similar to the partner that the first violation lacks: a call that
+    /// differs only on `same`, or else a call that only has the partner's name.
     fn nearest(&mut self, rule: &'a Rule, found: &RuleFound) -> Option<NearMiss> {
         let (shape, (violating, breach)) = (rule.shape(), found.first.as_ref()?);
         let is_b = breach.kinds().1?;
@@ -128,7 +130,7 @@ impl<'a> RuleJudge<'a> {
         })
     }
 
-    /// Returns [`Missing::earlier_turn`] for calls of this kind.
+    /// Returns the value of [`Missing::earlier_turn`] for calls of this kind.
     fn earlier_turn(&mut self, a: &Calls) -> Option<Option<usize>> {
         let earlier = self.trajectory.earlier_turns.as_ref()?;
         let mut names = earlier.names.iter();
@@ -150,7 +152,7 @@ impl<'a> RuleJudge<'a> {
         }
     }
 
-    /// Returns for each call whether it matches at least one of the patterns.
+    /// For each call, returns whether it matches at least one of the patterns.
     fn fits(&mut self, calls: &'a Calls) -> Rc<[Tri]> {
         let mut patterns = calls.patterns();
         let first = patterns.next().map(|pattern| self.fits_pattern(pattern));
@@ -188,7 +190,8 @@ impl<'a> RuleJudge<'a> {
             .collect()
     }
 
-    /// Requires at least `min` calls a that have ended, and at most `max` calls a, ended or not.
+    /// Requires at least `min` calls `a` that have ended, and at most `max` calls `a`, ended or
+    /// not.
     fn count(&mut self, shape: &RuleShape<'a>) -> Tally {
         let (fits, (min, max)) = (self.fits(shape.a), shape.bounds);
         let n_of = |least: Tri, ended: bool| {
@@ -213,13 +216,14 @@ impl<'a> RuleJudge<'a> {
         }
         of_run(reached.min(not_exceeded), kept_so_far, || Breach::Count {
             n_made: n_of(Tri::Yes, false) as usize,
-            // If `min` is 0, calls that have not ended count, too.
+            // If `min` is 0, calls that have not ended count as well.
             n_ended: n_of(Tri::Yes, min > 0) as usize,
             beyond: calls.skip(max as usize).take(MAX_TOLD).collect(),
         })
     }
 
-    /// Judges the first or the last calls: calls with no other call before, or after, them.
+    /// Judges the first calls (no other call is before them) or the last calls (no other call is
+    /// after them).
     fn edge(&mut self, shape: &RuleShape<'a>, is_first: bool) -> Tally {
         let fits = self.fits(shape.a);
         let earlier_turn = if is_first { self.earlier_turn(shape.a) } else { None };
@@ -312,7 +316,7 @@ impl<'a> RuleJudge<'a> {
             | Rule::AlternateSuccession(_) => self.earlier_turn(shape.a),
             _ => None,
         };
-        // If one of the kinds is absent, no value is needed.
+        // If one of the kinds has no calls, no values need to be compared.
         let same = if any(&a) && any(&b) { shape.same } else { &[] };
         let captured = &mut self.reader.captured;
         let questions = questions(rule);
@@ -363,7 +367,7 @@ impl<'a> RuleJudge<'a> {
         tally
     }
 
-    /// Returns true if a b was made and has ended.
+    /// Returns true if a `b` was made and has ended.
     fn has_ended(&mut self, rule: &'a Rule) -> bool {
         let (Rule::RespondedExistence(_), Some(b)) = (rule, rule.shape().b) else {
             return true;
@@ -374,12 +378,12 @@ impl<'a> RuleJudge<'a> {
     }
 }
 
-/// Returns the intervals with time running backwards.
+/// Returns the intervals with time reversed.
 fn backwards<'l>(mirrored: &'l mut Option<Intervals>, intervals: &Intervals) -> &'l Intervals {
     mirrored.get_or_insert_with(|| intervals.mirrored())
 }
 
-/// Returns the single activation of a rule about the whole run.
+/// Counts the single activation of a rule about the whole run.
 fn of_run(kept: Tri, kept_so_far: bool, breach: impl FnOnce() -> Breach) -> Tally {
     let mut tally = Tally::default();
     let activation = Activation {
@@ -392,8 +396,8 @@ fn of_run(kept: Tri, kept_so_far: bool, breach: impl FnOnce() -> Breach) -> Tall
     tally
 }
 
-/// Returns the share, with bounds for the rest of a cut trace. Further calls may come at any
-/// position, and satisfy or violate most rules.
+/// Returns the share with bounds for the rest of a cut trace. Further calls may have any position,
+/// and satisfy or violate most rules.
 fn for_good(
     rule: &Rule,
     share: Share,
@@ -424,7 +428,7 @@ fn for_good(
     }
 }
 
-/// Returns the highest share that further calls can give a rule that was violated. If calls of one
+/// Returns the highest share that a violated rule can reach with further calls. If calls of one
 /// reply are concurrent, a late model span may change the groups, so no order is certain.
 pub(crate) fn most_after_violation(rule: &Rule, concurrency: Concurrency) -> f64 {
     match rule {

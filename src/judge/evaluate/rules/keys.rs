@@ -1,5 +1,5 @@
-//! Reads the values at which two kinds of calls must agree, and caches them by path: rules often
-//! share paths.
+//! //! Reads the values at which two kinds of calls must agree. Caches them by path, because rules
+//! often share paths.
 
 use hashbrown::HashMap;
 use serde_json::Value;
@@ -15,9 +15,9 @@ use crate::extract::equality;
 
 /// Maximum number of paths that are cached between rules.
 const MAX_PATHS: usize = 16;
-/// Maximum number of pairs of calls whose texts are compared at one pair of paths.
+/// Maximum number of pairs of calls that are compared for copies at one pair of paths.
 const MAX_PAIRS: usize = 1 << 18;
-/// Maximum number of values, of all calls together, that are compared at one path.
+/// Maximum number of values that are read at one path, over all calls.
 const MAX_VALUES: usize = 1 << 18;
 
 /// The cached values, by path.
@@ -29,9 +29,9 @@ pub(crate) struct ReadPaths<'a> {
 
 struct ReadPath {
     path: ValuePath,
-    /// The values by call; `None` if no rule has read the call.
+    /// The values of each call; `None` if no rule has read the call.
     found: Vec<Option<Found>>,
-    /// The number of values that may still be read.
+    /// The number of values that may still be read at this path.
     n_left: usize,
     too_many: bool,
 }
@@ -39,14 +39,15 @@ struct ReadPath {
 /// The values of a call at a path.
 enum Found {
     Unknown,
-    /// The numbers of the values, ascending; and a text such as "missing" if there is none.
+    /// The numbers of the values in ascending order, and a text such as "missing" if there are
+    /// none.
     Known(SmallVec<[u32; 1]>, Option<&'static str>),
 }
 
-/// The values that two kinds of calls must share.
+/// The values on which two kinds of calls must agree.
 #[derive(Default)]
 pub(crate) struct SharedValues {
-    /// The values for each path of `same`.
+    /// One entry for each entry of `same`.
     places: Vec<Place>,
     /// True if the value of some call is unknown.
     pub(crate) has_unknown: bool,
@@ -54,19 +55,19 @@ pub(crate) struct SharedValues {
     pub(crate) too_many: bool,
 }
 
-/// The values of the calls at a pair of paths.
+/// The values of the calls at one entry of `same`.
 struct Place {
-    /// The indices of the cached paths for the two kinds; `None` if only copies are compared.
+    /// The indices of the cached paths of `a` and `b`; `None` if only copies are compared.
     read: Option<[usize; 2]>,
-    /// For each pair of calls, whether one has a copy of the other's text; `None` if values are
-    /// compared.
+    /// For each pair of calls, whether one contains a copy of the other's text; `None` if values
+    /// are compared.
     copies: Option<HashMap<[usize; 2], Tri>>,
 }
 
 impl<'a> ReadPaths<'a> {
-    /// Reads the values at both paths of each `same` entry, for the calls that match. An entry with
-    /// `compare` looks for copies between the two kinds instead; its values are read as well only
-    /// with `own_kind`, to compare calls of one kind.
+    /// Reads the values at both paths of each `same` entry, for the calls that match. For an entry
+    /// with `compare`, searches for copies between the two kinds instead. With `own_kind`, reads
+    /// the values of that entry as well, to compare calls of one kind with each other.
     pub(crate) fn agreement(
         &mut self,
         same: &[Same],
@@ -112,8 +113,8 @@ impl<'a> ReadPaths<'a> {
         agreement
     }
 
-    /// Returns whether two calls agree on every path. `of` has the kind (0 or 1) and the index of
-    /// each.
+    /// Returns whether two calls agree on every path. `of` contains, for each call, its kind (0 for
+    /// `a`, 1 for `b`) and its index.
     pub(crate) fn agree(&self, agreement: &SharedValues, of: [(usize, usize); 2]) -> Tri {
         let on_path = |place: &Place| {
             let [(side, call), (_, other)] = of;
@@ -143,7 +144,8 @@ impl<'a> ReadPaths<'a> {
             .unwrap_or(Tri::Yes)
     }
 
-    /// Returns the work of comparing one call with the calls of both kinds: a step for each value.
+    /// Returns the work of comparing one call with all calls of both kinds: one unit for each
+    /// value.
     pub(crate) fn cost(&self, agreement: &SharedValues, n_calls: usize) -> u64 {
         let n_values = |place: usize| MAX_VALUES - self.paths[place].n_left;
         let places = agreement
@@ -154,7 +156,7 @@ impl<'a> ReadPaths<'a> {
         (n_calls + places.map(n_values).sum::<usize>()) as u64
     }
 
-    /// Reads a path in the calls that match; returns the index of the path in `paths`.
+    /// Reads a path in the calls that match. Returns the index of the path in `paths`.
     fn read(&mut self, path: &ValuePath, fits: &[Tri], captured: &mut CapturedValues<'a>) -> usize {
         let known = self.paths.iter().position(|read| read.path == *path);
         let at = known.unwrap_or_else(|| {
@@ -209,7 +211,7 @@ impl ReadPath {
     }
 }
 
-/// Searches for copies between all calls of two kinds, at the paths of an entry of `same`.
+/// Searches for copies between all pairs of calls of two kinds, at the paths of one `same` entry.
 fn copies(
     same: &Same,
     copied: Copied,
@@ -270,7 +272,7 @@ fn copies(
     copies
 }
 
-/// Returns true if two ascending lists share a number.
+/// Returns true if two ascending lists have a number in common.
 fn share(mut one: &[u32], mut other: &[u32]) -> bool {
     while let (Some(first), Some(second)) = (one.first(), other.first()) {
         match first.cmp(second) {

@@ -1,5 +1,5 @@
-//! Judges single rules and limits over calls: finds the calls that a rule checks, and the calls
-//! that violate it.
+//! //! Judges single rules and limits over calls: finds the calls that a rule checks, and the calls
+//! that violate the rule.
 
 pub(super) mod activations;
 pub(super) mod effort;

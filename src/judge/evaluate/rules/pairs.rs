@@ -1,6 +1,7 @@
-//! Judges rules about two kinds of calls: searches for each call's partner on the required side,
-//! near enough, with no forbidden call in between. The answer holds for every order that the times
-//! allow, for some, or for none. Partners before a call are searched with time running backwards.
+//! //! Judges rules about two kinds of calls. For each call, searches for a partner: a call on the
+//! required side, near enough, with no forbidden call in between. The times may allow several
+//! orders of the calls; the answer says whether all, some or none of them satisfy the rule. To find
+//! a partner before a call, the search runs on mirrored intervals.
 
 use super::activations::{Activation, Breach, Lack, Tally};
 use super::keys::{ReadPaths, SharedValues};
@@ -8,10 +9,11 @@ use crate::evaluate::comparison::captured::{CapturedValues, Tri};
 use crate::evaluate::comparison::order::{Intervals, Near};
 use crate::evaluate::parameters::rule::Overlap;
 
-/// A rule's requirement on the calls of one kind: a partner of the other kind, or no partner.
+/// The requirement that a rule has on the calls of one kind: each needs a partner of the other
+/// kind, or must not have one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PairRequirement {
-    /// True if `b` has the requirement, false for `a`.
+    /// True if the requirement applies to calls `b`, false for calls `a`.
     pub(crate) of_b: bool,
     pub(crate) place: Direction,
     /// True if a partner is forbidden, false if one is required.
@@ -28,12 +30,12 @@ pub(crate) enum Direction {
     Before,
 }
 
-/// The calls that must not come between a call and its partner.
+/// The calls that are forbidden between a call and its partner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Between {
     /// Any call may come in between.
     Anything,
-    /// No call of the first call's kind may come in between, if the two agree.
+    /// No call of the first call's kind may come in between, unless the two disagree on `same`.
     NotOwnKind,
     /// No call may come in between.
     Nothing,
@@ -41,13 +43,13 @@ pub(crate) enum Between {
 
 /// Two kinds of calls, and the values on which they must agree.
 pub(crate) struct Pair<'p, 'v> {
-    /// The match of each call with the first and with the second kind.
+    /// For each kind, whether each call matches.
     pub(crate) fits: [&'p [Tri]; 2],
     pub(crate) values: &'p ReadPaths<'v>,
     pub(crate) agreement: &'p SharedValues,
-    /// `None` if there are no times to compare.
+    /// The required distance; `None` if there are no times to compare.
     pub(crate) near: Option<Near>,
-    /// For each call, the answer to whether it has ended.
+    /// For each call, whether it has ended.
     pub(crate) ended: &'p [Tri],
     /// True if unfinished calls may still end, which can change the distance between two calls.
     pub(crate) ends_may_come: bool,
@@ -55,7 +57,7 @@ pub(crate) struct Pair<'p, 'v> {
     pub(crate) may_be_earlier: bool,
 }
 
-/// The result for the calls with a requirement.
+/// The result for all calls to which a requirement applies.
 pub(crate) struct Answers {
     pub(crate) tally: Tally,
     /// True if the search budget ran out.
@@ -69,7 +71,8 @@ pub(crate) struct Answers {
 }
 
 impl Pair<'_, '_> {
-    /// Judges a requirement. Pass mirrored intervals if partners come before.
+    /// Judges a requirement. If the partner must come before the call, the caller passes mirrored
+    /// intervals.
     pub(crate) fn ask(
         &self,
         question: PairRequirement,
@@ -91,7 +94,7 @@ impl Pair<'_, '_> {
             )
         };
         let so_far = asked(false, false);
-        // If partners are forbidden, an uncertain partner can only violate the rule.
+        // If partners are forbidden, an uncertain partner can only lead to a violation.
         let bounds = is_doubtful.then(|| [asked(false, true), asked(true, false)]);
         let n_compared = so_far.partners.len() + so_far.blockers.len();
         let cost = self
@@ -122,7 +125,7 @@ impl Pair<'_, '_> {
             if self.ends_may_come && self.ended[call] != Tri::Yes && !is_near_any {
                 kept = Tri::Maybe;
             }
-            // The distance of a call without times is unknown, so a partner may be too far away.
+            // The distance to a call without a time is unknown, so the partner may be too far away.
             let has_partner = kept == Tri::from(!question.bars);
             if !is_near_any && has_partner && intervals.is_unplaced(call) {
                 kept = Tri::Maybe;
@@ -154,19 +157,19 @@ impl Pair<'_, '_> {
     }
 }
 
-/// The calls that a call is compared with. `counts_unknown` decides whether an unknown match or
+/// The calls with which a call is compared. `counts_unknown` decides whether an uncertain match or
 /// agreement counts as a match.
 struct Asked<'p, 'v> {
     pair: &'p Pair<'p, 'v>,
     question: PairRequirement,
     intervals: &'p Intervals,
     near: Near,
-    /// True if unknown matches count, for partners and for calls in between.
+    /// True if uncertain matches count: first for partners, then for calls in between.
     counts_unknown: [bool; 2],
     partners: Vec<usize>,
     is_partner: Vec<bool>,
     blockers: Vec<usize>,
-    /// True if a relevant call has an unknown time.
+    /// True if a call that matters has no known time.
     has_unplaced: bool,
 }
 
@@ -180,8 +183,8 @@ impl<'p, 'v> Asked<'p, 'v> {
     ) -> Self {
         let [own, other] = if question.of_b { [pair.fits[1], pair.fits[0]] } else { pair.fits };
         let [unknown_partners, unknown_blockers] = counts_unknown;
-        // A required partner must have ended. A forbidden partner need not have ended, unless its
-        // end decides how near it is.
+        // A required partner must have ended. A forbidden partner counts even before its end,
+        // unless its end decides whether it is near.
         let counts_partial = question.bars && !(pair.ends_may_come && pair.near != Some(Near::Any));
         let is_partner = |(call, fit): (usize, &Tri)| {
             let may_be_far = match pair.near {
@@ -219,8 +222,7 @@ impl<'p, 'v> Asked<'p, 'v> {
         }
     }
 
-    /// Returns whether call `x`, which has the requirement, agrees with a call of its own kind or
-    /// of the other kind.
+    /// Returns true if call `x` agrees with another call, of its own kind or of the other kind.
     fn agrees(&self, x: usize, other: usize, is_own_kind: bool) -> bool {
         let own_side = usize::from(self.question.of_b);
         let other_side = if is_own_kind { own_side } else { 1 - own_side };
@@ -244,7 +246,7 @@ impl<'p, 'v> Asked<'p, 'v> {
         partners.filter(move |&y| self.are_partners(x, y, near))
     }
 
-    /// Returns the calls that must not come between `x` and a partner.
+    /// Returns the calls that are forbidden between `x` and its partner.
     fn blockers(&self, x: usize) -> impl Iterator<Item = usize> {
         let is_any = self.question.between == Between::Nothing;
         let blockers = self.blockers.iter().copied();
@@ -257,14 +259,14 @@ impl<'p, 'v> Asked<'p, 'v> {
         after.min_by_key(|&y| (self.intervals.end[y], y))
     }
 
-    /// Returns the earliest partner that ends after `x` begins.
+    /// Returns the partner with the earliest start among the partners that end after `x` begins.
     fn not_before(&self, x: usize) -> Option<usize> {
         let partners = self.partners(x, self.near);
         let not_before = partners.filter(|&y| !self.intervals.is_before(y, x));
         not_before.min_by_key(|&y| (self.intervals.start[y], y))
     }
 
-    /// Returns the first call that could come between `x` and `y` and is not a partner; `y` is the
+    /// Returns the first call that may lie between `x` and `y` and is no partner. `y` is the
     /// partner after `x` that ends first.
     fn in_between(&self, x: usize, y: usize) -> Option<usize> {
         let is_between = |z: &usize| {
@@ -276,7 +278,7 @@ impl<'p, 'v> Asked<'p, 'v> {
         between.min_by_key(|&z| (self.intervals.start[z], z))
     }
 
-    /// Returns whether the call satisfies the rule.
+    /// Returns whether call `x` satisfies the rule.
     fn kept(&self, x: usize) -> Tri {
         let is_anywhere = self.question.place == Direction::Anywhere;
         let has_partner = if is_anywhere {
@@ -286,8 +288,7 @@ impl<'p, 'v> Asked<'p, 'v> {
                 .is_some_and(|y| self.in_between(x, y).is_none())
         };
         let may_have_one = || {
-            // In every order, the first of the forbidden calls in between is the one that ends
-            // first.
+            // In every possible order, a partner must precede the forbidden call that ends first.
             let limit = self.first_after(x, self.blockers(x));
             let partner = self.not_before(x);
             partner.is_some_and(|y| {
@@ -303,7 +304,7 @@ impl<'p, 'v> Asked<'p, 'v> {
         }
     }
 
-    /// Returns true if a call before all other calls would satisfy the rule.
+    /// Returns true if a partner before all other calls would satisfy the rule.
     fn wants_earlier(&self, x: usize) -> bool {
         self.question.place == Direction::Before
             && !self.question.bars
@@ -336,7 +337,8 @@ impl<'p, 'v> Asked<'p, 'v> {
     fn lack(&self, x: usize) -> Lack {
         let is_next_only = self.question.between == Between::Nothing;
         if let Some(y) = self.first_after(x, self.partners(x, self.near)) {
-            // If no call may come in between, the later partner is not shown.
+            // If the partner must be the next call, a later partner is useless, so the text does
+            // not mention it.
             let partner = Some(y).filter(|_| !is_next_only);
             let blocker = self.in_between(x, y);
             return blocker.map_or(Lack::Nothing, |z| Lack::InBetween(z, partner));
@@ -355,7 +357,7 @@ impl<'p, 'v> Asked<'p, 'v> {
     }
 }
 
-/// Returns the answer for a rule that only some orders satisfy.
+/// Returns the answer if only some orders satisfy the rule.
 pub(crate) fn kept_in_some(overlap: Overlap) -> Tri {
     match overlap {
         Overlap::Fail => Tri::No,

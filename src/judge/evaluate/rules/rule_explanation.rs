@@ -1,5 +1,5 @@
-//! Explains how a rule was violated. Shows the names of the calls and the length of a literal copy,
-//! but a sum only if values are shown.
+//! //! Explains how a rule was violated. The text names calls, and gives the length of a literal
+//! copy. It contains a sum only if explanations show values.
 
 use text::{code, counted, duration_text};
 
@@ -12,8 +12,8 @@ use crate::evaluate::parameters::rule::{Rule, RuleShape, TotalOf};
 use crate::evaluate::parameters::same::Same;
 use crate::evaluate::parameters::told::Told;
 
-/// Describes the first violation of a rule, and counts the rest. Searches for the length of copies
-/// within the budget of `captured`.
+/// Describes the first violation of a rule, and counts the rest. Measures copies within the search
+/// budget of `captured`.
 pub(crate) fn violation(
     rule: &Rule,
     found: &RuleFound,
@@ -60,7 +60,7 @@ pub(crate) fn violation(
     Some(sentence)
 }
 
-/// Names the calls that a rule checks, for a run without such calls.
+/// Returns text such as "no call of `^transfer$`", for a run without calls that the rule checks.
 pub(crate) fn asking(rule: &Rule) -> String {
     let (RuleShape { a, b, .. }, questions) = (rule.shape(), questions(rule));
     let asks = |of_b: bool| questions.iter().any(|question| question.of_b == of_b);
@@ -72,8 +72,8 @@ pub(crate) fn asking(rule: &Rule) -> String {
     }
 }
 
-/// Returns text such as " with the same `args.path`". For an entry that requires a copy, includes
-/// the copy's length if it is known.
+/// Returns text such as " with the same `args.path`". If an entry requires a copy, the text
+/// includes the copy's length if known.
 pub(crate) fn same_text(rule: &Rule, mut n_copied: impl FnMut(&Same) -> Option<usize>) -> String {
     let same = rule.shape().same.iter();
     let texts: Vec<String> = same.map(|same| same.describe(n_copied(same))).collect();
@@ -93,7 +93,8 @@ pub(crate) fn within_text(rule: &Rule) -> String {
 struct RuleExplanation<'a> {
     rule: &'a Rule,
     told: Told<'a>,
-    /// " with the same `args.path`", or the copies between two calls with their length.
+    /// Text such as " with the same `args.path`", or the copies between two calls and their
+    /// lengths.
     same: String,
     /// Text such as "in this trace".
     place: &'static str,
@@ -104,7 +105,7 @@ impl RuleExplanation<'_> {
         self.told.trajectory.called(call_idx)
     }
 
-    /// Lists the first calls out of `n_calls`.
+    /// Lists the first of `n_calls` calls.
     fn all_called(&self, calls: &[usize], n_calls: usize) -> String {
         const MAX_NAMED: usize = 4;
         let mut text = (calls.iter().take(MAX_NAMED))
@@ -257,7 +258,7 @@ impl RuleExplanation<'_> {
         }
     }
 
-    /// Names the calls that came first or last instead of an `a`.
+    /// Names the first or last calls that are not the required `a`.
     fn at_edge(&self, breach: &Breach, place: &str, a: &Calls) -> String {
         let Breach::Edge {
             misfits,
@@ -292,7 +293,7 @@ impl RuleExplanation<'_> {
     }
 }
 
-/// Returns "was called twice", with the number of calls that ended if some did not.
+/// Returns text such as "was called twice", with the number of calls that ended if some did not.
 fn called_and_ended(n_made: usize, n_ended: usize) -> String {
     let called = was_called(n_made);
     match (n_made, n_ended) {

@@ -1,9 +1,9 @@
-//! The requirements of each template about two kinds of calls.
+//! //! Translates each template about two kinds of calls into requirements.
 
 use super::pairs::{Between, Direction, PairRequirement};
 use crate::evaluate::parameters::rule::{Overlap, Rule};
 
-/// Returns the requirements of a rule about two kinds of calls; none for a rule about one kind.
+/// Returns the requirements of a rule about two kinds of calls; empty for a rule about one kind.
 pub(crate) fn questions(rule: &Rule) -> Vec<PairRequirement> {
     let overlap = rule.shape().overlap;
     let asks = |of_b: bool, place: Direction, between: Between| PairRequirement {
@@ -47,8 +47,8 @@ pub(crate) fn questions(rule: &Rule) -> Vec<PairRequirement> {
     }
 }
 
-/// Returns true if every run with a matching call violates the rule, because its two kinds are the
-/// same: no call of a kind comes before the first or after the last of the kind.
+/// Returns true if every run with a matching call violates the rule because `a` and `b` are the
+/// same kind: no call of the kind comes before the first one, or after the last one.
 pub(crate) fn is_never_kept(rule: &Rule) -> bool {
     let shape = rule.shape();
     let asks_for_another =

@@ -1,5 +1,5 @@
-//! Judges a rule about a sum: for each call, the bounds of the sum over the call and the calls
-//! before it.
+//! //! Judges a rule about a sum. For each call, computes bounds of the sum over this call and the
+//! calls before it.
 
 use serde_json::Value;
 use text::decimal::{Decimal, Sum};
@@ -26,11 +26,11 @@ pub(crate) struct Total<'t, 'v> {
 /// The sums of a call's values.
 #[derive(Debug, Clone, Copy, Default)]
 struct Addends {
-    /// The sum of the values that are not negative, and the sum of the negative values.
+    /// The sum of the non-negative values, and the sum of the negative values.
     sums: [Sum; 2],
     n_values: usize,
     has_negative: bool,
-    /// True if a value is unknown or not a number, or was left out because the sum would have too
+    /// True if a value is unknown or not a number, or was skipped because the sum would get too
     /// many digits.
     is_open: bool,
 }
@@ -153,13 +153,13 @@ impl Total<'_, '_> {
     }
 }
 
-/// The sum over one call and the calls before it, as bounds.
+/// Bounds of the sum over one call and the calls before it.
 #[derive(Default)]
 struct Sums {
     certain: Sum,
-    /// The sums of uncertain values: not negative, and negative.
+    /// The sum of the uncertain non-negative values, and the sum of the uncertain negative values.
     possible: [Sum; 2],
-    /// True if a value is unknown, or was left out because the sum would have too many digits.
+    /// True if a value is unknown, or was skipped because the sum would get too many digits.
     is_open: bool,
     n_calls: usize,
 }

@@ -1,4 +1,4 @@
-//! Tests how expectations in spans are parsed, and the reported errors.
+//! //! Tests how expectations on spans are parsed, and which errors they cause.
 
 use otlp::span::SpanId;
 
@@ -238,7 +238,7 @@ fn patterns_of_runs_are_few_and_small() {
         "{}",
         error(&large).1
     );
-    // A registered expectation may be larger.
+    // The same pattern in a registered criterion may be larger.
     let registered = serde_json::json!({
         "name": "a",
         "evaluate": { "tool_calls": { "disallowed": ["(.{20}){20}"] } },

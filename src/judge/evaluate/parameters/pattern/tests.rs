@@ -1,4 +1,4 @@
-//! Tests the matches, refusals and running time of patterns. Does not prove the regex engine.
+//! //! Tests the matches, errors and running time of patterns. Does not test the regex engine.
 
 use super::*;
 
@@ -131,8 +131,8 @@ fn deep_nesting_is_refused_not_a_stack_overflow() {
 
 #[test]
 fn a_hostile_pattern_reads_10_mb_in_linear_time() {
-    // Exponential for a backtracking engine. Here the work is bounded by pattern × text, so the
-    // test ends.
+    // This pattern takes exponential time in a backtracking engine. Here the work is bounded by
+    // pattern × text, so the test finishes.
     let pattern = compiled(r"^(a+)+$|(a|aa)+b|(\w+\s?)*!$").unwrap();
     assert!(!pattern.is_match(&("a".repeat(10 << 20) + "?")));
 }
