@@ -1,5 +1,5 @@
-//! The baseline of good runs, stored in a file: for each group of runs the sequences of tool names,
-//! and a row for each run. Contains no arguments or results.
+//! //! The baseline of good runs, which is stored in a file: for each group of runs, the sequences
+//! of tool names and one row per run. It contains no arguments or results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,10 +11,11 @@ use sha2::{Digest, Sha256};
 use super::{GroupKey, names};
 use crate::extract::Trajectory;
 
-/// The version of the format.
+/// The version of the file format.
 const VERSION: u64 = 1;
 
-/// Maximum number of rows in a group: enough for any comparison, and at most some 20 KB per group.
+/// Maximum number of rows in a group. This many are enough for any comparison, and need about 20
+/// KB.
 const MAX_ROWS: usize = 1000;
 
 /// The tool sequences and effort of good runs, by group.
@@ -30,15 +31,15 @@ pub struct Baseline {
 pub(super) struct BaselineGroup {
     pub(super) root: String,
     pub(super) agent: Option<String>,
-    /// The number of runs in the group; `runs` has at most 1,000 of them.
+    /// The number of runs in the group. At most 1,000 of them are stored in `runs`.
     pub(super) n_runs: usize,
     /// The distinct sequences of tool names.
     pub(super) sequences: Vec<Vec<String>>,
-    /// `[position in sequences, failed calls, duration in milliseconds or null]`.
+    /// One row per stored run.
     pub(super) runs: Vec<RunRow>,
 }
 
-/// A run: the index of its sequence, its number of failed calls, its duration in milliseconds.
+/// A run: the index of its sequence, its number of failed calls, and its duration in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(expecting = "`[position in sequences, failed calls, milliseconds or null]`")]
 pub(super) struct RunRow(pub(super) usize, pub(super) usize, pub(super) Option<u64>);
@@ -68,7 +69,7 @@ impl Baseline {
     /// Parses a baseline file.
     ///
     /// # Errors
-    /// The text is not a baseline of this version, or contradicts itself.
+    /// Returns an error if the text is not a baseline of this version, or if it contradicts itself.
     pub fn parse(text: &str) -> Result<Self, BaselineError> {
         let remedy = "write it anew with `spanscore learn --baseline FILE`";
         let refuse = |why: String| BaselineError(format!("{why}; {remedy}"));
@@ -134,7 +135,7 @@ impl Baseline {
     /// Returns the file's text.
     ///
     /// # Errors
-    /// None in practice: the structure has only text keys.
+    /// No error is possible in practice, because all keys are text.
     pub fn to_json(&self) -> serde_json::Result<String> {
         let mut text = String::from("{\"version\":1,\"groups\":[");
         for (group_idx, group) in self.groups.iter().enumerate() {
@@ -145,7 +146,7 @@ impl Baseline {
         Ok(text)
     }
 
-    /// Returns a seed that depends only on the content, for reproducible permutations.
+    /// Returns a seed that depends only on the content, so that permutations are reproducible.
     pub(super) fn seed(&self) -> u64 {
         let text = self.to_json().unwrap_or_default();
         let mut first = [0; 8];
@@ -154,7 +155,7 @@ impl Baseline {
     }
 }
 
-/// Returns k, where every k-th of the sorted runs is stored.
+/// Returns the step between stored runs: every `step`-th of the sorted runs is stored.
 fn step(n_runs: usize) -> usize {
     n_runs.div_ceil(MAX_ROWS).max(1)
 }
@@ -177,7 +178,7 @@ impl BaselineGroup {
             .map(|run| RunRow(position[&names(run)], n_failed(run), duration_ms(run)))
             .collect();
         rows.sort_unstable();
-        // Every k-th of the sorted runs preserves the shares of all runs.
+        // Taking runs at regular steps from the sorted list preserves the shares of all runs.
         let step = step(rows.len());
         let mut rows: Vec<RunRow> = rows.into_iter().step_by(step).collect();
         let used: BTreeSet<usize> = rows.iter().map(|row| row.0).collect();
@@ -212,8 +213,8 @@ pub(super) fn n_failed(run: &Trajectory) -> usize {
     run.tool_calls.iter().filter(|call| call.error).count()
 }
 
-/// Returns the duration of the evaluated span; without one, from the first start to the last end of
-/// the calls.
+/// Returns the duration of the evaluated span. If there is none, returns the time from the first
+/// start to the last end of the calls. `None` if the time is unknown.
 pub(super) fn duration_ms(run: &Trajectory) -> Option<u64> {
     let (start, end) = match &run.subject {
         Some(subject) => (subject.start_unix_nanos, subject.end_unix_nanos),
@@ -224,6 +225,6 @@ pub(super) fn duration_ms(run: &Trajectory) -> Option<u64> {
             (starts.min()?, ends.max()?)
         }
     };
-    // A missing time means that the span has not ended, or that its calls come from messages.
+    // Without a valid start and end, the span has not ended, or its calls were read from messages.
     (start > 0 && end >= start).then(|| (end - start) / 1_000_000)
 }

@@ -1,5 +1,5 @@
-//! Compares a window of runs with a baseline: six measures, each with the probability that runs of
-//! the same kind differ as much by chance.
+//! //! Compares a window of runs with a baseline. There are six measures; each has the probability
+//! that chance alone causes a difference as large.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,22 +7,22 @@ use super::baseline::{Baseline, BaselineGroup, RunRow};
 use super::{GroupKey, names};
 use crate::extract::Trajectory;
 
-/// The number of random assignments of runs to baseline and window, for each compared group. The
-/// smallest p value is 0.001, and 0.006 after Holm's correction for six measures.
+/// The number of random assignments of runs to baseline and window, for each compared group. With
+/// this number, the smallest p value is 0.001, and 0.006 after Holm's correction for six measures.
 const N_PERMUTATIONS: usize = 999;
 
-/// Maximum number of permutations of one group: the smallest p value reaches [`MAX_P`] after the
-/// correction for sixteen hundred groups.
+/// Maximum number of permutations of one group. With this number, the smallest p value reaches
+/// [`MAX_P`] even after the correction for sixteen hundred groups.
 const MAX_PERMUTATIONS: usize = 999_999;
 
-/// Number of permutations of a group that must reach each measure by chance. Then
-/// [`N_PERMUTATIONS`] are enough (Besag and Clifford, 1991): only groups that drift need more.
+/// Each measure must be reached by chance in this many permutations of a group. Then
+/// [`N_PERMUTATIONS`] are enough (Besag and Clifford, 1991), so only groups that drift need more.
 const ENOUGH_AS_LARGE: usize = 20;
 
-/// Maximum corrected p value of a measure that drifted.
+/// A measure drifted only if its corrected p value is at most this.
 const MAX_P: f64 = 0.01;
 
-/// Minimum difference of a tool's share of runs.
+/// Minimum difference of a tool's share that counts.
 const MIN_TOOL_USE: f64 = 0.05;
 
 /// Maximum number of new variants that are named.
@@ -45,7 +45,7 @@ pub enum Measure {
     Duration,
 }
 
-/// A measure of a group, the window compared with the baseline.
+/// The result of one measure for a group: the window compared with the baseline.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measurement {
     /// The property that was compared.
@@ -54,42 +54,42 @@ pub struct Measurement {
     /// a Jensen-Shannon distance with base 2 (`ToolMix`, `Variants`), a difference of the means of
     /// ln(1 + x) (`Calls`, `Duration`). `None` if there were too few runs.
     pub value: Option<f64>,
-    /// The probability of a difference at least as large by chance, after Holm's correction for all
-    /// measures.
+    /// The probability that chance causes a difference at least as large, after Holm's correction
+    /// for all measures.
     pub p: Option<f64>,
 }
 
-/// The measures of one group, and the tools and sequences that are new or have vanished.
+/// The measurements of one group, and its new and vanished tools and sequences.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupDrift {
-    /// Root and agent.
+    /// The group's key.
     pub key: GroupKey,
-    /// The number of runs of the baseline; 0 for a group that it does not have.
+    /// The number of runs in the baseline; 0 for a group that is not in the baseline.
     pub n_baseline: usize,
-    /// The number of runs of the window.
+    /// The number of runs in the window.
     pub n_runs: usize,
-    /// One for each measure, in the order of [`Measure::ALL`].
+    /// One measurement for each measure, in the order of [`Measure::ALL`].
     pub measurements: Vec<Measurement>,
-    /// The tool that `ToolUse` measures, and the shares of the runs that call it, in the baseline
-    /// and in the window.
+    /// The tool that `ToolUse` measures. The shares are those of the runs that call it, in the
+    /// baseline and in the window.
     pub tool_use: Option<(String, [f64; 2])>,
     /// Tools that only the window's runs called.
     pub new_tools: Vec<String>,
     /// Tools that only the baseline's runs called.
     pub vanished_tools: Vec<String>,
-    /// The ten most frequent sequences that only the window has, with their shares.
+    /// The ten most frequent sequences that occur only in the window, with their shares.
     pub new_variants: Vec<(Vec<String>, f64)>,
 }
 
 /// The drift of each group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DriftReport {
-    /// The groups of the window, and the groups that only the baseline has.
+    /// The groups in the window, then the groups that are only in the baseline.
     pub groups: Vec<GroupDrift>,
 }
 
 impl Measure {
-    /// All measures, in the order of reports.
+    /// All measures, in the order in which they are reported.
     pub const ALL: [Self; 6] = [
         Self::ToolUse,
         Self::ToolMix,
@@ -99,7 +99,7 @@ impl Measure {
         Self::Duration,
     ];
 
-    /// The name in outputs.
+    /// Returns the name used in outputs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ToolUse => "tool_use",
@@ -136,7 +136,7 @@ impl DriftReport {
             .any(|measurement| measurement.has_drifted() == Some(true))
     }
 
-    /// Returns true if there was nothing to compare.
+    /// Returns true if no measure could be compared.
     pub fn is_empty(&self) -> bool {
         self.measurements()
             .all(|measurement| measurement.has_drifted().is_none())
@@ -147,8 +147,8 @@ impl DriftReport {
     }
 }
 
-/// Compares groups of runs with a baseline. A group with fewer than `min_runs` on either side is
-/// not compared. The order of the runs does not matter.
+/// Compares groups of runs with a baseline. Skips a group that has fewer than `min_runs` in the
+/// baseline or in the window. The order of the runs does not matter.
 pub fn compare(
     baseline: &Baseline,
     window: &BTreeMap<GroupKey, Vec<&Trajectory>>,
@@ -200,15 +200,15 @@ fn correct(groups: &mut [GroupDrift]) {
     }
 }
 
-/// The runs of baseline and window together.
+/// The runs of the baseline and of the window in one list.
 struct Pool<'a> {
     sequences: Vec<Sequence<'a>>,
     tools: Vec<&'a str>,
     n_variants: usize,
-    /// The runs; the baseline's runs come first.
+    /// The baseline's runs come first.
     runs: Vec<Features>,
     n_baseline: usize,
-    /// The number of runs from which the baseline's sample was drawn.
+    /// The number of runs from which the baseline's rows were sampled.
     n_learned: usize,
 }
 
@@ -227,7 +227,7 @@ struct Features {
     ln_duration: Option<f64>,
 }
 
-/// The measures of one assignment of runs, in the order of [`Measure::ALL`].
+/// The values of all measures for one assignment of runs, in the order of [`Measure::ALL`].
 type Values = [Option<f64>; 6];
 
 /// The tool whose share of calling runs differs most significantly.
@@ -236,7 +236,7 @@ struct ToolUse {
     tool: usize,
     /// The shares in the baseline and in the window.
     shares: [f64; 2],
-    /// The difference of the shares, in standard deviations; 0 if the difference is below
+    /// Equal for sequences that differ only in immediate repeats.
     /// [`MIN_TOOL_USE`].
     deviations: f64,
 }
@@ -305,7 +305,7 @@ impl<'a> Pool<'a> {
         pool
     }
 
-    /// Compares the runs; without measures if `random` is `None`.
+    /// Compares the runs. Omits the measurements if `random` is `None`.
     fn compare(&self, key: &GroupKey, random: Option<Random>, n_permutations: usize) -> GroupDrift {
         let (old, new) = self.runs.split_at(self.n_baseline);
         let tool_use = random.is_some().then(|| {
@@ -374,8 +374,8 @@ impl<'a> Pool<'a> {
         named
     }
 
-    /// Returns the measures, and for each the share of random assignments that differ at least as
-    /// much.
+    /// Returns the measured values, and for each value the share of random assignments that give a
+    /// difference at least as large.
     fn test(&self, mut random: Random, n_permutations: usize) -> (Values, Values) {
         let mut order: Vec<usize> = (0..self.runs.len()).collect();
         let observed = self.measure(&order);
@@ -388,14 +388,15 @@ impl<'a> Pool<'a> {
         };
         while n_tried < n_permutations && (n_tried < N_PERMUTATIONS || !is_settled(&n_as_large)) {
             n_tried += 1;
-            // The window's runs are at the end; the order of the rest does not matter.
+            // Only the window's runs, at the end, are used in order; the order of the rest does not
+            // matter.
             for place in 0..n_window {
                 let last = order.len() - 1 - place;
                 order.swap(last, random.below(last + 1));
             }
             let values = self.measure(&order);
             for ((count, value), observed) in n_as_large.iter_mut().zip(values).zip(observed) {
-                // Sums in another order differ in the last digits.
+                // Sums computed in another order differ in the last digits.
                 if let (Some(value), Some(observed)) = (value, observed)
                     && value.abs() >= observed.abs() - 1e-12
                 {
@@ -410,8 +411,8 @@ impl<'a> Pool<'a> {
         (observed, ps)
     }
 
-    /// Returns the measures if the first `n_baseline` of `order` are the baseline's runs. For tool
-    /// use, the measure is the significance of the difference.
+    /// Returns the measures, given that the first `n_baseline` runs of `order` are the baseline.
+    /// For tool use, the measure is the significance of the difference.
     fn measure(&self, order: &[usize]) -> Values {
         let (old, new) = order.split_at(self.n_baseline);
         let (old, new) = (self.totals(old), self.totals(new));
@@ -425,10 +426,10 @@ impl<'a> Pool<'a> {
         ]
     }
 
-    /// Returns the tool whose share of runs differs most significantly; if all differ too little,
-    /// the tool with the largest difference. Differences are measured in standard deviations: in
-    /// varied runs, chance changes the shares of frequent tools by more than a rare tool's share
-    /// ever changes.
+    /// Returns the tool whose share of runs differs most significantly; if no difference counts,
+    /// the tool with the largest difference. Differences are measured in standard deviations,
+    /// because in varied runs chance changes the shares of frequent tools more than a rare tool's
+    /// share can ever change.
     fn tool_use(&self, old: &Totals, new: &Totals) -> ToolUse {
         let of_tool = |tool: usize| {
             let used = [old.runs_with[tool], new.runs_with[tool]].map(|n| n as f64);
@@ -437,7 +438,7 @@ impl<'a> Pool<'a> {
             let difference = (shares[1] - shares[0]).abs();
             let pooled = (used[0] + used[1]) / (n_old + n_new);
             let variance = pooled * (1.0 - pooled) * (1.0 / n_old + 1.0 / n_new);
-            // The share of a tool that no run, or every run, calls has no variance.
+            // If no run or every run calls the tool, its share has no variance.
             let deviations = if difference >= MIN_TOOL_USE && variance > 0.0 {
                 difference / variance.sqrt()
             } else {
@@ -489,7 +490,7 @@ impl<'a> Pool<'a> {
     }
 }
 
-/// Sums over some runs; means as sum and number.
+/// Totals over some runs. A mean is stored as sum and count.
 struct Totals {
     /// The number of runs that call each tool.
     runs_with: Vec<usize>,
@@ -506,13 +507,13 @@ fn add(mean: &mut (f64, usize), value: f64) {
     mean.1 += 1;
 }
 
-/// Returns the difference of two means; `None` if one has no values.
+/// Returns the difference of two means; `None` if one of them has no values.
 fn difference(old: (f64, usize), new: (f64, usize)) -> Option<f64> {
     (old.1 > 0 && new.1 > 0).then(|| new.0 / new.1 as f64 - old.0 / old.1 as f64)
 }
 
-/// Returns the Jensen-Shannon distance of two counted distributions, 0 to 1: the square root of the
-/// divergence with base 2. The distance of runs without any call from other runs is 1.
+/// Returns the Jensen-Shannon distance of two counted distributions, from 0 to 1: the square root
+/// of the divergence with base 2. The distance between runs without calls and runs with calls is 1.
 fn distance(old: &[usize], new: &[usize]) -> Option<f64> {
     let (n_old, n_new) = (old.iter().sum::<usize>(), new.iter().sum::<usize>());
     if n_old == 0 || n_new == 0 {
@@ -533,7 +534,7 @@ fn distance(old: &[usize], new: &[usize]) -> Option<f64> {
     Some(divergence.max(0.0).sqrt())
 }
 
-/// A random generator whose numbers need not be secret (SplitMix64).
+/// A random number generator (SplitMix64) whose numbers need not be secret.
 struct Random(u64);
 
 impl Random {

@@ -1,9 +1,9 @@
-//! Finds the limits of effort that a group of runs observes.
+//! //! Learns limits of effort from a group of runs.
 
 use crate::evaluate::effort;
 use crate::extract::Trajectory;
 
-/// Returns the limits of `efficiency` that all runs of a group observe: the highest numbers seen. A
+/// Returns the limits of `efficiency` that no run of the group exceeds: the highest numbers seen. A
 /// number that is unknown for some run gives no limit.
 pub fn limits(runs: &[&Trajectory]) -> Vec<(&'static str, u64)> {
     let mut limits: Vec<(&'static str, Option<u64>)> = Vec::new();

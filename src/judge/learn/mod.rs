@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use crate::extract::Trajectory;
 
-/// The key of a group of runs to compare: one agent under one root.
+/// The key of a group of runs that are compared: one agent under one root.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GroupKey {
     /// A glob that matches the name of the root.

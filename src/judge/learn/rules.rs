@@ -1,23 +1,23 @@
-//! Finds the rules that a group of runs satisfies: the number of calls of each tool, the first and
-//! last tools, the order of tools, and the arguments that ordered calls share.
+//! //! Learns the rules that a group of runs satisfies: the number of calls of each tool, the first
+//! and the last tool, the order of tools, and the arguments that ordered calls share.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::evaluate::{Concurrency, Intervals};
 use crate::extract::{ToolCall, Trajectory};
 
-/// Maximum number of tools of a group that are compared in pairs, the most frequent ones.
+/// Maximum number of tools in a group that are compared in pairs; the most frequent tools are used.
 const MAX_TOOLS: usize = 200;
 
-/// Maximum number of calls for which `absence` is learned; a higher maximum may be an accident.
+/// Maximum number of calls for which `absence` is learned. A higher number may be a coincidence.
 const MAX_ABSENCE: usize = 3;
 
 /// Minimum expected number of runs with both tools. If at least this many are expected and no run
-/// has both, that is not an accident.
+/// has both tools, that is no coincidence.
 const MIN_EXPECTED_TOGETHER: f64 = 5.0;
 
-/// Minimum number of distinct values; if calls agree on an argument with fewer values, that may be
-/// an accident.
+/// Minimum number of distinct values. If calls agree on an argument with fewer values, that may be
+/// a coincidence.
 const MIN_DISTINCT_VALUES: usize = 5;
 
 /// A template of `constraints`.
@@ -36,27 +36,27 @@ pub enum Template {
     NotCoexistence,
 }
 
-/// A rule that runs satisfy.
+/// A rule that the runs of a group satisfy.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LearnedRule {
-    /// The template of the rule.
+    /// The rule's template.
     pub template: Template,
-    /// The tool `a`.
+    /// The tool for `a`.
     pub a: String,
-    /// The tool `b`, if the template has one.
+    /// The tool for `b`, if the template has one.
     pub b: Option<String>,
-    /// `count`, `min` or `max`, if the template has one.
+    /// The value of `count`, `min` or `max`, if the template has one.
     pub number: Option<usize>,
     /// The arguments on which both calls always agreed.
     pub same: Vec<String>,
-    /// The number of runs with an activation that satisfied the rule.
+    /// The number of runs with an activation that satisfy the rule.
     pub n_kept: usize,
-    /// The number of runs that violated the rule, at most the allowed share.
+    /// The number of runs that violate the rule.
     pub n_broken: usize,
 }
 
 impl Template {
-    /// The name in the configuration.
+    /// Returns the name used in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Exactly => "exactly",
@@ -72,7 +72,7 @@ impl Template {
         }
     }
 
-    /// The name of the template's number.
+    /// Returns the name of the template's number; `None` if it has none.
     pub fn number_key(self) -> Option<&'static str> {
         match self {
             Self::Exactly => Some("count"),
@@ -83,9 +83,9 @@ impl Template {
     }
 }
 
-/// Returns the rules that runs of one group satisfy. At least `min_runs` runs satisfy a rule, and
-/// at most a share of `noise` of the runs with an activation violates it. The order of the runs
-/// does not matter.
+/// Returns the rules that the runs of one group satisfy. A rule is satisfied by at least `min_runs`
+/// runs, and violated by at most a share of `noise` of the runs with an activation. The order of
+/// the runs does not matter.
 pub fn learn_rules(runs: &[&Trajectory], min_runs: usize, noise: f64) -> Vec<LearnedRule> {
     let miner = Miner::new(runs, min_runs.max(1), noise);
     let mut rules = miner.counts();
@@ -98,8 +98,8 @@ pub fn learn_rules(runs: &[&Trajectory], min_runs: usize, noise: f64) -> Vec<Lea
     rules
 }
 
-/// The rank of a moment among all starts and ends: an end with a smaller rank than a start came
-/// before it.
+/// The rank of a moment among all starts and ends. If an end has a smaller rank than a start, it
+/// came before that start.
 type Moment = i64;
 
 /// The calls of one tool in one run.
@@ -114,18 +114,18 @@ struct Calls<'a> {
     first_end: Moment,
     last_start: Moment,
     last_end: Moment,
-    /// The last start of a call that ended: a call that has not ended satisfies nothing.
+    /// The last start of a call that has ended. A call that has not ended satisfies nothing.
     last_answer: Moment,
 }
 
-/// A run: the calls of each compared tool, and the first and last tool.
+/// A run: the calls of each compared tool, and the tools of the first and the last call.
 struct RunCalls<'a> {
     by_tool: BTreeMap<usize, Calls<'a>>,
     init: Option<&'a str>,
     end: Option<&'a str>,
 }
 
-/// The observations of two tools, `a` before `b`.
+/// The number of runs that support each relation of two tools, `a` before `b`.
 #[derive(Debug, Clone, Copy, Default)]
 struct PairSupport {
     together: usize,
@@ -156,8 +156,7 @@ fn frequencies<'a>(runs: &[&'a Trajectory]) -> BTreeMap<&'a str, usize> {
     frequency
 }
 
-/// Returns the number of tools that are not compared, because these runs call more than
-/// `MAX_TOOLS`.
+/// Returns the number of tools that are not compared because these runs call more than `MAX_TOOLS`.
 pub fn n_tools_left_out(runs: &[&Trajectory]) -> usize {
     frequencies(runs).len().saturating_sub(MAX_TOOLS)
 }
@@ -182,7 +181,7 @@ impl<'a> Miner<'a> {
         }
     }
 
-    /// Returns true if enough runs satisfied a rule, and few enough violated it, to learn the rule.
+    /// Returns true if enough runs satisfy a rule, and few enough violate it, to learn the rule.
     fn holds(&self, n_kept: usize, n_broken: usize) -> bool {
         n_kept >= self.min_runs && n_broken as f64 <= self.noise * (n_kept + n_broken) as f64
     }
@@ -206,12 +205,12 @@ impl<'a> Miner<'a> {
         }
     }
 
-    /// Learns `exactly`, else `existence` and `absence`, for each tool.
+    /// Learns `exactly` for each tool, or else `existence` and `absence`.
     fn counts(&self) -> Vec<LearnedRule> {
         let n_runs = self.runs.len();
         let mut rules = Vec::new();
         for tool in 0..self.tools.len() {
-            // The number of ended calls and of all calls; 0 for runs without the tool.
+            // For each run, the number of ended calls and of all calls of the tool.
             let mut counts: Vec<(usize, usize)> = self
                 .runs
                 .iter()
@@ -274,14 +273,15 @@ impl<'a> Miner<'a> {
         rules
     }
 
-    /// Returns the observations of each pair of tools, `a` first.
+    /// Returns the support of each pair of tools, `a` first.
     fn pairs(&self) -> BTreeMap<Pair, PairSupport> {
         let mut pairs: BTreeMap<Pair, PairSupport> = BTreeMap::new();
         for run in &self.runs {
             for (&a, first) in &run.by_tool {
                 for (&b, second) in run.by_tool.iter().filter(|(b, _)| **b != a) {
                     let support = pairs.entry(Pair { a, b }).or_default();
-                    // Each b has an a before it; each a has a b after it; some a is before some b.
+                    // Precedence: each `b` has an `a` before it. Response: each `a` has a `b` after
+                    // it. Some: at least one `a` is before a `b`.
                     let precedence = first.first_end < second.first_start;
                     let response = first.last_end < second.last_answer;
                     let may_be = first.is_unplaced || second.is_unplaced;
@@ -297,8 +297,8 @@ impl<'a> Miner<'a> {
         pairs
     }
 
-    /// Learns `precedence`, `response` and `succession`, and `not_succession` and
-    /// `not_coexistence`, without rules that other rules imply.
+    /// Learns `precedence`, `response`, `succession`, `not_succession` and `not_coexistence`. Skips
+    /// rules that other rules imply.
     fn orders_and_bars(
         &self,
         pairs: &BTreeMap<Pair, PairSupport>,
@@ -357,8 +357,8 @@ impl<'a> Miner<'a> {
                 a: pair.b,
                 b: pair.a,
             };
-            // If a single a is before every b, no b is before it; if a single b is after every a,
-            // no a is after it.
+            // If a single `b` precedes every `a`, or a single `a` follows every `b`, another rule
+            // already implies that no `b` follows an `a`.
             let implied = (all_precedences.contains(&reverse) && is_once(reverse.a))
                 || (all_responses.contains(&reverse) && is_once(reverse.b));
             if !implied && self.holds(seen.not_succession, seen.together - seen.not_succession) {
@@ -389,8 +389,8 @@ impl<'a> Miner<'a> {
         rules
     }
 
-    /// Returns the arguments on which the calls of an order rule agree in every run, with enough
-    /// distinct values to exclude accident.
+    /// Returns the arguments on which the calls of an order rule agree in every run. They must have
+    /// enough distinct values to rule out a coincidence.
     fn agreed_arguments(&self, template: Template, pair: Pair) -> Vec<String> {
         let mut shared: Option<BTreeSet<&str>> = None;
         for calls in self.runs.iter().flat_map(|run| {
@@ -427,7 +427,7 @@ impl<'a> Miner<'a> {
             let none = Calls::default();
             let first = run.by_tool.get(&pair.a).unwrap_or(&none);
             let second = run.by_tool.get(&pair.b).unwrap_or(&none);
-            // The earliest end of an a and the latest start of an ended b, by values.
+            // For each value, the earliest end of an `a` and the latest start of an ended `b`.
             let (mut ends, mut starts) = (BTreeMap::new(), BTreeMap::new());
             for (call, (_, end)) in first.calls.iter().zip(&first.times) {
                 let Some(values) = argument_values(call, keys) else {
@@ -471,7 +471,7 @@ struct Pair {
     b: usize,
 }
 
-/// Returns the pairs without those that two other pairs imply.
+/// Removes the pairs that two other pairs imply.
 fn reduced(pairs: &BTreeSet<Pair>) -> BTreeSet<Pair> {
     let mut following: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for pair in pairs {
@@ -489,7 +489,8 @@ fn reduced(pairs: &BTreeSet<Pair>) -> BTreeSet<Pair> {
                     b: pair.a,
                 },
             );
-            // With noise, two tools can follow each other both ways; such a pair implies nothing.
+            // With noise, two tools can follow each other in both directions. Such pairs imply
+            // nothing.
             pairs.contains(&through) && !pairs.contains(&back)
         })
     };
@@ -541,7 +542,7 @@ impl<'a> RunCalls<'a> {
                 calls.last_answer = calls.last_answer.max(start);
             }
         }
-        // The tool of all calls that no call precedes, and of all calls that precede no call.
+        // The tool of the first calls (no call precedes them), and the tool of the last calls.
         let first_end = times.iter().map(|(_, end)| *end).min();
         let last_start = times.iter().map(|(start, _)| *start).max();
         let only_tool = |is_there: &dyn Fn(&(Moment, Moment)) -> bool| {
@@ -566,7 +567,7 @@ impl<'a> RunCalls<'a> {
     }
 }
 
-/// Returns the names of a call's arguments. A name with a dot would be ambiguous as a path.
+/// Returns the names of a call's arguments, except names with a dot, which are ambiguous in a path.
 fn argument_names(call: &ToolCall) -> BTreeSet<&str> {
     let whole = call.args.as_ref().filter(|args| !args.is_cut());
     let map = whole.and_then(|args| args.json().as_object());
@@ -577,7 +578,8 @@ fn argument_names(call: &ToolCall) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Returns the values of some arguments as text, equal for equal values; `None` if one is missing.
+/// Returns the values of these arguments as text; equal values give equal texts. `None` if a value
+/// is missing.
 fn argument_values(call: &ToolCall, keys: &[&str]) -> Option<String> {
     let args = call.args.as_ref().filter(|args| !args.is_cut())?;
     let values: Option<Vec<String>> = keys

@@ -1,5 +1,5 @@
-//! Tests with generated runs: planted shifts are found, equal runs raise no alarm, and the order of
-//! the runs changes nothing.
+//! //! Tests learning with generated runs: planted shifts are found, windows without a shift raise
+//! no alarm, and the order of the runs does not matter.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::extract::{CallUncertainty, CapturedParts, Payload, ToolCall, Trajecto
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A call that begins and ends at these seconds.
+/// Returns a call that begins and ends at these seconds.
 fn call(name: &str, start: u64, end: u64) -> ToolCall {
     ToolCall {
         name: Arc::from(name),
@@ -54,7 +54,7 @@ fn run(calls: Vec<ToolCall>) -> Trajectory {
     }
 }
 
-/// Calls one after another, each one second long.
+/// Returns a run of consecutive calls, each one second long.
 fn line(names: &[&str]) -> Trajectory {
     run(names
         .iter()
@@ -68,7 +68,7 @@ fn rules_of(runs: &[Trajectory], min_runs: usize, noise: f64) -> Vec<LearnedRule
     learn_rules(&runs, min_runs, noise)
 }
 
-/// The rules as text: `precedence a b`, `exactly a 1`.
+/// Formats rules as text such as `precedence a b` or `exactly a 1`.
 fn texts(rules: &[LearnedRule]) -> Vec<String> {
     let text = |rule: &LearnedRule| {
         let mut words = vec![rule.template.as_str().to_owned(), rule.a.clone()];
@@ -207,7 +207,7 @@ fn a_call_that_has_not_ended_answers_nothing() {
 
 // === drift ===
 
-/// Reproducible numbers below `n`.
+/// Generates reproducible numbers below `n`.
 struct Numbers(u64);
 
 impl Numbers {
@@ -224,7 +224,7 @@ impl Numbers {
     }
 }
 
-/// A planted change in runs.
+/// A change planted in the runs.
 #[derive(Clone, Copy, PartialEq)]
 enum Shift {
     None,
@@ -234,7 +234,7 @@ enum Shift {
     Slower,
 }
 
-/// A run that searches several times, sometimes compares, and books.
+/// Returns a run that searches several times, compares with a chance of one in three, and books.
 fn shop(numbers: &mut Numbers, shift: Shift) -> Trajectory {
     let mut names = vec!["login"];
     let n_searches = 5 + numbers.below(10);
@@ -252,7 +252,7 @@ fn shop(numbers: &mut Numbers, shift: Shift) -> Trajectory {
     run_of(names, fails, || (1 + numbers.below(4)) * slow)
 }
 
-/// Calls one after the other, the last of which may fail.
+/// Returns a run of consecutive calls. The last call may fail.
 fn run_of(names: Vec<&str>, fails: bool, mut seconds: impl FnMut() -> u64) -> Trajectory {
     let mut second = 1;
     let mut calls = Vec::new();
@@ -267,7 +267,7 @@ fn run_of(names: Vec<&str>, fails: bool, mut seconds: impl FnMut() -> u64) -> Tr
     run(calls)
 }
 
-/// A generator of runs: seed, number of runs, planted change.
+/// A generator of runs. The arguments are the seed, the number of runs and the planted change.
 type Runs = fn(u64, usize, Shift) -> Vec<Trajectory>;
 
 fn shops(seed: u64, n: usize, shift: Shift) -> Vec<Trajectory> {
@@ -275,7 +275,8 @@ fn shops(seed: u64, n: usize, shift: Shift) -> Vec<Trajectory> {
     (0..n).map(|_| shop(&mut numbers, shift)).collect()
 }
 
-/// A run of many tools in any order, as free agents make them: hardly two are alike.
+/// Returns a run of many tools in random order, as an agent with free choice makes it. Hardly two
+/// such runs are equal.
 fn wander(numbers: &mut Numbers, shift: Shift) -> Trajectory {
     const TOOLS: [&str; 12] = [
         "search", "open", "read", "edit", "list", "test", "build", "fetch", "grep", "diff", "log",
@@ -358,7 +359,7 @@ fn the_tool_that_a_tenth_of_the_runs_took_instead_is_named() {
         (measured.measure, measured.value),
         (Measure::ToolUse, Some(*new))
     );
-    // The tool is too small a share of all calls, and no two runs are alike anyway.
+    // The tool has too small a share of all calls, and nearly every run has its own sequence.
     assert_eq!(drifted(&found), ["tool_use"]);
 }
 
@@ -381,7 +382,7 @@ fn a_shift_of_every_agent_is_found_however_many_there_are() {
 
 #[test]
 fn windows_of_the_same_kind_raise_no_alarm() {
-    // 100 windows at p 0.01: the goal allows two, and Holm's correction promises one.
+    // 100 windows at p = 0.01: the goal allows two alarms, Holm's correction promises one.
     for (runs, n_baseline, n_window) in [(shops as Runs, 120, 40), (wanders, 60, 20)] {
         let baseline = Baseline::new(&grouped(&runs(1, n_baseline, Shift::None)));
         let n_alarms = (0..100)
