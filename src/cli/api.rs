@@ -1,5 +1,5 @@
-//! The HTTP client of a sidecar's admin API: address, credentials and TLS. Shared by all client
-//! commands.
+//! The HTTP client of a sidecar's admin API, shared by all client commands: address, credentials
+//! and TLS.
 
 use std::fs;
 use std::sync::Arc;
@@ -19,14 +19,15 @@ use crate::telemetry::Telemetry;
 use crate::tls;
 use crate::transport::{Frames, PooledClient, http1_client};
 
-/// Timeout for a connection.
+/// Timeout for connecting.
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
-/// Timeout for the start of a response, and for the whole response.
+/// Timeout until a response starts. `criteria` also uses it as the timeout of a whole call.
 pub(super) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 /// Maximum bytes of an error response.
 const MAX_PROBLEM_SIZE: usize = 64 << 10;
 
-/// Escapes a path segment or a query value, including dots, because a criterion may be called `..`.
+/// Escapes a path segment or a query value. Escapes dots, too, because a criterion may be called
+/// `..`.
 pub(super) fn escaped(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, NON_ALPHANUMERIC)
 }
@@ -39,7 +40,7 @@ pub(super) struct Api {
     client: PooledClient,
 }
 
-/// The reason why a call failed.
+/// The reason why an API call failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApiFailure {
     /// There was no response.
@@ -57,11 +58,11 @@ pub(super) enum ApiFailure {
 }
 
 impl Api {
-    /// Creates a client from the arguments; `config` supplies the default address and token. Must
+    /// Creates a client from the arguments. `config` supplies the default address and token. Must
     /// be called within a runtime.
     ///
     /// # Errors
-    /// An argument is unusable; the text is for people.
+    /// Returns a message for people if an argument is unusable.
     pub(super) fn new(args: &ApiClient, config: &Config) -> Result<Self, String> {
         let scheme = if config.admin.tls.is_some() || args.ca_file.is_some() {
             "https"
@@ -103,7 +104,8 @@ impl Api {
             ca_file: args.ca_file.clone(),
             cert_file: args.cert_file.clone(),
             key_file: args.key_file.clone(),
-            // Without TLS no authorities are needed. The system may lack them, as our image does.
+            // Without TLS, no certificate authorities are needed. The system may lack them, as our
+            // image does.
             insecure_skip_verify: uri.scheme_str() == Some("http"),
             ..ClientTls::default()
         };
@@ -116,13 +118,13 @@ impl Api {
         })
     }
 
-    /// Returns the base URL, for messages.
+    /// Returns the base URL, for use in messages.
     pub(super) fn base(&self) -> &str {
         &self.base
     }
 
-    /// Sends a request to a path and query. Every status other than success is a failure with its
-    /// detail.
+    /// Sends a request to a path and query. Any status other than success is a failure, and
+    /// includes the response's detail.
     pub(super) async fn call(
         &self,
         request: Request<Bytes>,
@@ -186,8 +188,8 @@ impl Api {
     }
 }
 
-/// Returns the innermost cause of an error, because "connection refused" is more useful than
-/// "client error (Connect)".
+/// Returns the innermost cause of an error: "connection refused" is more useful than "client error
+/// (Connect)".
 fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {

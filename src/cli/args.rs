@@ -22,7 +22,7 @@ pub use recordings::Recordings;
 #[command(name = "spanscore", max_term_width = 100, after_help = EXIT_CODES)]
 #[command(version, long_version = version::LONG_VERSION.as_str())]
 pub struct Cli {
-    /// Options of every subcommand.
+    /// Options of all subcommands.
     #[command(flatten)]
     pub global: Global,
     /// The subcommand; `run` by default.
@@ -31,10 +31,10 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Parses the command line, and rejects options that its subcommand would not use.
+    /// Parses the command line. Rejects options that the subcommand does not use.
     ///
     /// # Errors
-    /// The command line is wrong, or requests the help or the version.
+    /// Returns an error if the command line is invalid, or if it requests the help or the version.
     pub fn parse_arguments(
         arguments: impl IntoIterator<Item = OsString>,
     ) -> Result<Self, clap::Error> {
@@ -117,11 +117,11 @@ pub enum Command {
     /// List and change the criteria of a running sidecar.
     Criteria(Criteria),
     /// Prepare the running sidecar for its stop: judge finished traces after a shorter wait, and
-    /// send scores at once (for preStop hooks).
+    /// send scores immediately (for preStop hooks).
     Drain(Drain),
 }
 
-/// `run`.
+/// Options of `run`.
 #[derive(Debug, Default, Args)]
 pub struct Run {
     /// Store criteria registered by the API in this file, so that they survive a restart
@@ -135,7 +135,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Returns the global options, with the options of this subcommand added as overrides.
+    /// Returns the global options, with the options of `run` added as overrides.
     pub(super) fn applied_to(&self, global: &Global) -> Global {
         let overrides = self
             .state_file
@@ -148,7 +148,7 @@ impl Run {
     }
 }
 
-/// `replay`.
+/// Options of `replay`.
 #[derive(Debug, Args)]
 pub struct Replay {
     /// The recordings to read.
@@ -189,7 +189,7 @@ pub struct Replay {
     pub exit_zero: bool,
 }
 
-/// `demo`.
+/// Options of `demo`.
 #[derive(Debug, Args)]
 pub struct Demo {
     /// Keep running after the session and print the address of the page that shows the run; Ctrl+C
@@ -219,7 +219,7 @@ pub enum ReplayFormat {
     Junit,
 }
 
-/// `journal`.
+/// Options of `journal`.
 #[derive(Debug, Args)]
 pub struct JournalReport {
     /// The folder (`journal.directory`). Exit code 3 if a record is damaged.
@@ -230,7 +230,7 @@ pub struct JournalReport {
     pub no_configuration: NoConfiguration,
 }
 
-/// `inspect`.
+/// Options of `inspect`.
 #[derive(Debug, Args)]
 pub struct Inspect {
     /// The recordings to read.
@@ -282,7 +282,7 @@ pub struct ApiClient {
     pub key_file: Option<PathBuf>,
 }
 
-/// `tap`.
+/// Options of `tap`.
 #[derive(Debug, Args)]
 pub struct Tap {
     /// The sidecar to call.
@@ -324,7 +324,7 @@ pub enum TapFormat {
     Jsonl,
 }
 
-/// `validate`.
+/// Options of `validate`.
 #[derive(Debug, Args)]
 pub struct Validate {
     /// Files to check, each as a separate configuration [default: the file of `--config`].
@@ -335,7 +335,7 @@ pub struct Validate {
     pub print: bool,
 }
 
-/// `init`.
+/// Options of `init`.
 #[derive(Debug, Args)]
 pub struct Init {
     /// Output file; - is standard output.
@@ -351,7 +351,7 @@ pub struct Init {
     pub from: Vec<PathBuf>,
 }
 
-/// `completions`.
+/// Options of `completions`.
 #[derive(Debug, Args)]
 pub struct Completions {
     /// The shell.
@@ -361,7 +361,7 @@ pub struct Completions {
     pub no_configuration: NoConfiguration,
 }
 
-/// `man`.
+/// Options of `man`.
 #[derive(Debug, Args)]
 pub struct ManualPages {
     /// The folder, created if it does not exist.
@@ -372,7 +372,7 @@ pub struct ManualPages {
     pub no_configuration: NoConfiguration,
 }
 
-/// `health`.
+/// Options of `health`.
 #[derive(Debug, Args)]
 pub struct Health {
     /// Seconds to wait for a response.
@@ -381,7 +381,7 @@ pub struct Health {
     pub timeout: u64,
 }
 
-/// `criteria`.
+/// Options of `criteria`.
 #[derive(Debug, Args)]
 pub struct Criteria {
     /// The operation.
@@ -395,7 +395,7 @@ pub struct Criteria {
 /// The operations of `criteria`.
 #[derive(Debug, Subcommand)]
 pub enum CriteriaCommand {
-    /// List all criteria in force, from files and from the API.
+    /// List all active criteria, from files and from the API.
     List {
         /// Output format.
         #[arg(short, long, value_enum, default_value_t = CriteriaFormat::Human)]
@@ -448,7 +448,7 @@ pub enum CriteriaFormat {
     Yaml,
 }
 
-/// `drain`.
+/// Options of `drain`.
 #[derive(Debug, Args)]
 pub struct Drain {
     /// Process id of the sidecar (1 in a container). A process of another program is not signalled.
@@ -554,7 +554,7 @@ mod tests {
         }
     }
 
-    /// Every subcommand must be in this list, with `true` if it reads the options.
+    /// The list contains every subcommand; `true` means that it reads a configuration.
     #[test]
     fn options_that_a_subcommand_does_not_use_are_refused() {
         let lines = [
@@ -593,7 +593,7 @@ mod tests {
                 }
             }
             let help = Cli::try_parse_from(["spanscore", words[0], "--help"]).unwrap_err();
-            // `init` reads a configuration with `--from`.
+            // `init` reads a configuration if `--from` is given.
             let offers = reads_configuration || words[0] == "init";
             assert_eq!(help.to_string().contains("--set"), offers, "{help}");
         }

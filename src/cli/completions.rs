@@ -9,9 +9,10 @@ use super::args::{Cli, Completions};
 /// Prints the script.
 ///
 /// # Errors
-/// Writing to `out` failed.
+/// Returns an error if writing to `out` failed.
 pub(super) fn completions(args: &Completions, out: &mut dyn Write) -> io::Result<u8> {
-    // The generator panics if it cannot write, and a closed pipe must not cause a panic.
+    // The generator panics if it cannot write. Writing to memory first avoids a panic on a closed
+    // pipe.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "spanscore", &mut script);
     out.write_all(&script)?;

@@ -1,4 +1,4 @@
-//! Reads the configuration files and loads them with variables and flags.
+//! Reads configuration files, and combines them with environment variables and flags.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ pub enum Unusable {
         /// The reason.
         error: String,
     },
-    /// The file, a variable or a flag is invalid.
+    /// A value in the file, in a variable or in a flag is invalid.
     #[error("{0}")]
     Wrong(Problems),
 }
@@ -32,7 +32,7 @@ impl Unusable {
     /// Prints every problem.
     ///
     /// # Errors
-    /// Writing to `out` failed.
+    /// Returns an error if writing to `out` failed.
     pub fn print(&self, out: &mut dyn Write, look: Look) -> io::Result<()> {
         match self {
             Self::Unreadable { .. } => writeln!(out, "{self}"),
@@ -41,11 +41,11 @@ impl Unusable {
     }
 }
 
-/// Loads the configuration of the flags and variables. Returns it with the path of its file, if
-/// there is one.
+/// Loads the configuration from the file, the variables and the flags. Also returns the path of the
+/// file, if there is one.
 ///
 /// # Errors
-/// All problems of all sources.
+/// Returns all problems of all sources.
 pub fn load(
     global: &Global,
     environment: &BTreeMap<String, String>,
@@ -57,8 +57,8 @@ pub fn load(
     load_file(path.as_deref(), global, environment).map(|loaded| (loaded, path))
 }
 
-/// Loads the valid part of the configuration, if it has `reload.at_start: forward` and a
-/// downstream: without a downstream, telemetry would be acknowledged and lost.
+/// Loads the valid part of the configuration. `None` unless this part contains `reload.at_start:
+/// forward` and a downstream: without a downstream, telemetry would be acknowledged and lost.
 pub fn load_sound(
     global: &Global,
     environment: &BTreeMap<String, String>,
@@ -80,10 +80,10 @@ pub fn load_sound(
         .then_some((loaded, path))
 }
 
-/// Like [`load`], with a given file.
+/// Like [`load`], for a given file.
 ///
 /// # Errors
-/// All problems of all sources.
+/// Returns all problems of all sources.
 pub fn load_file(
     path: Option<&Path>,
     global: &Global,
@@ -109,7 +109,7 @@ pub fn load_file(
     .map_err(Unusable::Wrong)
 }
 
-/// The file system.
+/// The files on the disk.
 #[derive(Debug, Clone, Copy)]
 pub struct Disk;
 
@@ -138,7 +138,8 @@ impl Files for Disk {
     }
 }
 
-/// Returns the encoding of a file, or the position of its first byte that is not UTF-8.
+/// Returns a message with the encoding of a file, or with the position of its first byte that is
+/// not UTF-8.
 fn not_utf8(bytes: &[u8], n_valid: usize) -> String {
     if bytes.starts_with(&[0xFF, 0xFE]) || bytes.starts_with(&[0xFE, 0xFF]) {
         return "it is UTF-16; save it as UTF-8".to_owned();

@@ -20,7 +20,7 @@ use crate::config::{self, Config, Problems};
 use crate::export::score_line::Clean;
 use crate::register::PATTERN_LIMITS;
 
-/// Runs the command. `config` supplies the default address of the sidecar.
+/// Runs `spanscore criteria`. `config` supplies the default address of the sidecar.
 pub(super) fn criteria(
     args: &Criteria,
     config: &Config,
@@ -217,7 +217,7 @@ impl Client<'_, '_> {
         }
         match &parsed["criteria"] {
             Value::Array(items) => self.put_all(&text, items, &shown, options),
-            // Send the original text, so that a mistake is reported at its line.
+            // Send the original text, so that the sidecar reports a mistake at its line.
             _ => {
                 let Some(name) = parsed["name"].as_str().filter(|name| !name.is_empty()) else {
                     self.streams
@@ -230,7 +230,7 @@ impl Client<'_, '_> {
         }
     }
 
-    /// Registers a list of criteria: all, or none if the sidecar would reject one.
+    /// Registers a list of criteria. Registers none if the sidecar would reject one of them.
     fn put_all(
         &mut self,
         text: &str,
@@ -238,7 +238,7 @@ impl Client<'_, '_> {
         file: &str,
         options: &PutOptions<'_>,
     ) -> Result<(), Failed> {
-        // Parse the file as the sidecar does, to report mistakes at their positions.
+        // Parse the file as the sidecar does, so that mistakes are reported at their positions.
         let criteria = match config::criteria(text, PATTERN_LIMITS) {
             Ok(criteria) => criteria,
             Err(problems) => return self.refuse(&problems, file),
@@ -284,7 +284,7 @@ impl Client<'_, '_> {
         Ok(())
     }
 
-    /// Prints the mistakes in the file; nothing was sent.
+    /// Prints the mistakes in the file. Nothing has been sent to the sidecar.
     fn refuse<T>(&mut self, problems: &Problems, file: &str) -> Result<T, Failed> {
         let text = terminal::rendered(problems, self.streams.err_look);
         let text = text.replace("--> body", &format!("--> {file}"));
@@ -351,7 +351,8 @@ impl Client<'_, '_> {
         }
     }
 
-    /// Makes a call with a JSON response, and prints a failure. `origin` is the source of the body.
+    /// Sends a request that has a JSON response. Prints a message if it fails. `origin` is the
+    /// source of the request's body.
     fn call(
         &mut self,
         method: Method,
@@ -461,14 +462,14 @@ impl Client<'_, '_> {
     }
 }
 
-/// The source of a call's body.
+/// The source of a request's body.
 #[derive(Clone, Copy)]
 enum Origin<'a> {
-    /// The call has no body.
+    /// The request has no body.
     None,
     /// The text of a file.
     Text(&'a str),
-    /// A criterion of a file, rewritten as JSON, so that its line numbers are not those of the
+    /// A criterion of a file, converted to JSON. Line numbers in the JSON are not those of the
     /// file.
     Item { file: &'a str, name: &'a str },
 }

@@ -1,5 +1,5 @@
 //! `spanscore demo`: runs a real sidecar on its real ports, sends it a recorded agent session over
-//! OTLP, and receives its output as a backend would. The demo prints only real results.
+//! OTLP, and receives its output as a backend would. Everything that it prints is a real result.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,7 +29,7 @@ use crate::sync::Mutex;
 use crate::telemetry::Telemetry;
 use crate::transport::{Client, DeliveryOutcome, QueueRefusal};
 
-/// A session of a pydantic-ai agent, as its exporter sent it.
+/// A session of a pydantic-ai agent, as the agent's exporter sent it.
 const RECORDING: [&[u8]; 6] = [
     include_bytes!("../../examples/recording/001.traces.pb"),
     include_bytes!("../../examples/recording/002.traces.pb"),
@@ -42,7 +42,7 @@ const RECORDING: [&[u8]; 6] = [
 /// The criteria that judge the session.
 const CRITERIA: &str = include_str!("../../examples/demo.yaml");
 
-/// Settle time; a recording has no late spans.
+/// Settle time of the demo. It is short because no span of a recording is late.
 const SETTLE: &str = "300ms";
 
 /// Maximum wait for the scores.
@@ -187,14 +187,14 @@ async fn show(is_kept: bool, streams: &mut Streams<'_>) -> Result<Exit, DemoErro
 
 type Seen = (Vec<Arc<Trajectory>>, Vec<Evaluation>);
 
-/// Starts the sidecar on its default ports, or on free ports if one is in use.
+/// Starts the sidecar on its default ports. If one of them is in use, starts it on free ports.
 async fn start(backend: &Backend) -> Result<(mpsc::Receiver<Seen>, Sidecar, bool), DemoError> {
     for moved in [false, true] {
         let config = config(backend, moved);
         let (sender, judged) = mpsc::channel(64);
         let observer: sidecar::Observer = Box::new(move |judged, _| {
             if !judged.trajectories.is_empty() {
-                // The receiver is dropped once the demo has the scores.
+                // The demo drops the receiver after it has the scores.
                 let _ = sender.try_send((judged.trajectories.clone(), judged.evaluations.clone()));
             }
         });
@@ -246,7 +246,7 @@ fn config(backend: &Backend, moved: bool) -> Config {
         .config
 }
 
-/// Sends the recording, alternating between gRPC and HTTP.
+/// Sends the recording; alternates between gRPC and HTTP.
 async fn feed(grpc: Option<SocketAddr>, http: Option<SocketAddr>) -> Result<(), DemoError> {
     let not_taken = |error: String| DemoError::NotTaken(error);
     let mut clients = Vec::new();
@@ -282,7 +282,7 @@ async fn collect(judged: &mut mpsc::Receiver<Seen>) -> Seen {
 
 // === the simulated backend ===
 
-/// Receives OTLP and stores the requests.
+/// Receives OTLP requests and stores them.
 struct Backend {
     address: SocketAddr,
     taken: Arc<Taken>,
@@ -292,7 +292,8 @@ struct Backend {
 #[derive(Default)]
 struct Taken(Mutex<Arrived>);
 
-/// The received requests, classified by comparing them with the sent ones.
+/// Statistics of the received requests. Comparing them with the sent requests shows which are
+/// originals.
 #[derive(Default, Clone, Copy)]
 struct Arrived {
     n_originals: usize,

@@ -1,5 +1,6 @@
-//! `spanscore drain`: makes a running sidecar judge finished traces sooner and send scores at once.
-//! Sends SIGUSR1 only to a sidecar, because the signal ends any program that does not handle it.
+//! `spanscore drain`: makes a running sidecar judge finished traces sooner and send scores
+//! immediately. Sends SIGUSR1 only to a sidecar, because the signal kills any program that does not
+//! handle it.
 
 use std::fs;
 use std::io;
@@ -16,13 +17,13 @@ const NAME: &str = "spanscore";
 const REMEDY: &str =
     "pass the sidecar's process id with --pid; in a container of its own it is 1, the default";
 
-/// A process, as far as the system shows.
+/// The program that a process runs, as far as the system shows it.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Sidecar,
-    /// spanscore with another subcommand than `run`, which SIGUSR1 would end.
+    /// spanscore with a subcommand other than `run`; SIGUSR1 would kill it.
     OtherCommand,
-    /// Another program, with its name.
+    /// Another program. The text is its name.
     OtherProgram(String),
 }
 pub(super) fn drain(args: &Drain, streams: &mut Streams<'_>) -> io::Result<Exit> {
@@ -33,7 +34,7 @@ pub(super) fn drain(args: &Drain, streams: &mut Streams<'_>) -> io::Result<Exit>
             .map(|()| Exit::Usage);
     };
     match test_kill_process(pid) {
-        // The process exists; whether it is a sidecar is checked below.
+        // The process exists. The code below checks whether it is a sidecar.
         Ok(()) | Err(Errno::PERM) => {}
         Err(error) => {
             return streams
@@ -71,13 +72,13 @@ fn found(id: i32) -> Found {
     }
     match fs::read_to_string(format!("/proc/{id}/status")) {
         Ok(status) if !catches_usr1(&status) => Found::OtherCommand,
-        // Without /proc, rely on the name.
+        // Without /proc, the name must suffice.
         _ => Found::Sidecar,
     }
 }
 
-/// Returns the name of the program that process `id` runs: the file name of `/proc/ID/exe`, or the
-/// `comm` name if another user owns the process (only the owner may read `exe`).
+/// Returns the name of the program that process `id` runs: the file name of `/proc/ID/exe`. If
+/// another user owns the process, that link is unreadable, and the result is the `comm` name.
 fn name_of(id: i32) -> String {
     let executable = fs::read_link(format!("/proc/{id}/exe"));
     if let Some(name) = executable.ok().and_then(|path| file_name(&path)) {
@@ -99,7 +100,7 @@ fn own_name() -> Option<String> {
 
 fn file_name(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_string_lossy();
-    // An update has replaced the file of the running program.
+    // If an update has replaced the file of the running program, the system appends " (deleted)".
     Some(name.trim_end_matches(" (deleted)").to_owned())
 }
 

@@ -65,7 +65,7 @@ fn read_baseline(path: &Path) -> Result<Baseline, (String, Exit)> {
     Baseline::parse(&text).map_err(|error| (format!("{place}: {error}"), Exit::Usage))
 }
 
-/// Returns the label of a measure: a drift is a failure.
+/// Returns the label of a measurement; a drift is a failure.
 fn label(measurement: &Measurement) -> &'static str {
     match measurement.has_drifted() {
         Some(true) => "fail",
@@ -109,7 +109,7 @@ fn human(group: &GroupDrift, min_runs: usize, streams: &mut Streams<'_>) -> io::
     Ok(())
 }
 
-/// Returns the names that explain a measure.
+/// Returns the names that explain a measurement.
 fn remarks(group: &GroupDrift, measure: Measure) -> String {
     let mut remarks = String::new();
     match measure {
@@ -139,7 +139,7 @@ fn remarks(group: &GroupDrift, measure: Measure) -> String {
                     [] => "no call".to_owned(),
                     calls => calls.join(", "),
                 };
-                // One of hundreds of runs is less than a percent.
+                // Show one decimal: one of several hundred runs is less than a percent.
                 let digits = usize::from(*share < 0.1);
                 let percent = share * 100.0;
                 remarks.push_str(&format!("  new, {percent:.digits$} %: {calls}{others}"));

@@ -19,14 +19,14 @@ pub(super) struct Examples {
     entries: Vec<Expectation>,
 }
 
-/// The results of the runs, and the notes for the reader.
+/// The evaluations of the runs, and notes for the reader.
 #[derive(Default)]
 pub(super) struct JudgedByExamples {
     pub(super) evaluations: Vec<Evaluation>,
     pub(super) notes: Vec<String>,
 }
 
-/// Reads the file. If it is invalid, prints every problem and returns nothing.
+/// Reads the file. If it is invalid, prints every problem and returns `None`.
 pub(super) fn read(
     path: &Path,
     exact_match: bool,
@@ -62,10 +62,10 @@ pub(super) fn read(
 }
 
 impl Examples {
-    /// Judges every run by its entry, and runs without an entry by the criteria alone.
+    /// Judges every run by its entry. Runs without an entry are judged by the criteria alone.
     ///
     /// # Errors
-    /// Entries cannot be matched with runs.
+    /// Returns an error if entries cannot be matched with runs.
     pub(super) fn judge(
         &self,
         trajectories: &[Arc<Trajectory>],
@@ -110,8 +110,8 @@ impl Examples {
         Ok(judged)
     }
 
-    /// Compares every entry with the criteria before any recording is read, and returns likely
-    /// mistakes.
+    /// Compares every entry with the criteria, before any recording is read. Returns warnings about
+    /// likely mistakes.
     fn check(&self, rules: &Rules) -> Result<Vec<String>, String> {
         let mut warnings = Vec::new();
         for (at, entry) in self.entries.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! `spanscore health`: exits with 0 if the running sidecar is ready. For probes in images without a
-//! shell or curl.
+//! `spanscore health`: exits with 0 if the running sidecar is ready. Serves as a probe in images
+//! without a shell or curl.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -40,8 +40,8 @@ pub(super) fn health(
     }
 }
 
-/// Returns the address of a listener for clients: the loopback address for a listener on all
-/// addresses.
+/// Returns the address at which clients reach a listener: the loopback address if the listener is
+/// bound to all addresses.
 pub(super) fn reachable(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         ip if !ip.is_unspecified() => ip,
@@ -51,7 +51,7 @@ pub(super) fn reachable(listen: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listen.port())
 }
 
-/// Makes an HTTP/1.0 request; the end of the connection ends the response.
+/// Sends an HTTP/1.0 request. The response ends when the server closes the connection.
 fn ask(address: SocketAddr, is_tls: bool, timeout: Duration) -> io::Result<(bool, String)> {
     let stream = TcpStream::connect_timeout(&address, timeout)?;
     stream.set_read_timeout(Some(timeout))?;
@@ -59,8 +59,8 @@ fn ask(address: SocketAddr, is_tls: bool, timeout: Duration) -> io::Result<(bool
     if !is_tls {
         return exchange(address, stream);
     }
-    // The certificate names the host that clients connect to, and the exchange has no secrets: like
-    // the kubelet, do not verify it.
+    // Do not verify the certificate, like the kubelet: it names the host that clients connect to,
+    // and the exchange contains no secrets.
     let tls = ClientTls {
         insecure_skip_verify: true,
         ..ClientTls::default()
@@ -75,7 +75,7 @@ fn exchange(address: SocketAddr, mut stream: impl Read + Write) -> io::Result<(b
     write!(stream, "GET /readyz HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
     let mut answer = Vec::new();
     let read = stream.take(64 << 10).read_to_end(&mut answer);
-    // A response counts even if the server did not close TLS properly.
+    // Accept a response even if the server did not close TLS properly.
     if answer.is_empty() {
         read?;
     }

@@ -9,11 +9,11 @@ use super::args::Init;
 use super::output;
 use crate::config;
 
-/// Writes the starter configuration, with criteria proposed from `trajectories`, which were read
-/// from the files of `--from`.
+/// Writes the starter configuration. `trajectories` were read from the files of `--from`; the
+/// criteria are proposed from them.
 ///
 /// # Errors
-/// Writing to `out` or `err` failed.
+/// Returns an error if writing to `out` or `err` failed.
 pub(super) fn init(
     args: &Init,
     trajectories: Option<&[Trajectory]>,

@@ -15,7 +15,7 @@ use super::verbose::Explainer;
 use super::{Exit, Streams};
 use crate::export::score_line::Clean;
 
-/// Maximum length of shown arguments or results in the human format, in characters.
+/// Maximum characters of arguments or of a result in the human format.
 const MAX_SHOWN: usize = 160;
 pub(super) fn inspect(
     args: &Inspect,
@@ -114,7 +114,7 @@ pub(super) fn inspect(
     Ok(Exit::Fine)
 }
 
-/// Summarises the input and the found calls; without any, suggests what to check.
+/// Summarises the input and the calls found. If there are none, suggests what to check.
 fn summary(replayed: &Replayed) -> String {
     let trajectories = &replayed.judged.trajectories;
     let n_calls = trajectories
@@ -140,8 +140,8 @@ fn summary(replayed: &Replayed) -> String {
     text
 }
 
-/// Returns the line of the jsonl contract. The span id is empty if only log records report the call
-/// or run.
+/// Returns the trajectory in the documented jsonl format. The span id is empty if only log records
+/// report the call or the run.
 pub(super) fn to_json(trajectory: &Trajectory) -> Value {
     let subject = trajectory.subject.as_ref();
     let span_id = subject.map(|subject| subject.span_id.to_string());
@@ -175,18 +175,18 @@ fn call_to_json(call: &ToolCall) -> Value {
     })
 }
 
-/// The values of calls to show.
+/// The values of calls that are shown.
 #[derive(Clone, Copy)]
 pub(super) enum Shown<'a> {
     /// No values.
     Nothing,
-    /// Arguments and results, up to a number of characters.
+    /// Arguments and results, at most this many characters of each.
     Whole(usize),
     /// The values at a path.
     AtPath(&'a ValuePath),
 }
 
-/// Returns a block for people: the trace, then a line for each call with its values.
+/// Returns a text for people: a line for the trace, then a line for each call with its values.
 pub(super) fn human(trajectory: &Trajectory, shown: Shown<'_>) -> String {
     let mut text = format!("trace {}  {}", trajectory.trace_id, Clean(&trajectory.root));
     let facts = [
@@ -253,7 +253,8 @@ pub(super) fn human(trajectory: &Trajectory, shown: Shown<'_>) -> String {
     text
 }
 
-/// Returns the values at a path as JSON, because a criterion distinguishes numbers from texts.
+/// Returns the values at a path as JSON, so that numbers and texts look different, as they are to a
+/// criterion.
 fn at_path(path: &ValuePath, call: &ToolCall) -> String {
     let Some(found) = path.values_in(call) else {
         return "(not captured, or cut)".to_owned();
@@ -269,7 +270,7 @@ fn at_path(path: &ValuePath, call: &ToolCall) -> String {
 }
 
 fn shorten(payload: &Payload, max_length: usize) -> String {
-    // Results often have line breaks and tabs; show them as spaces.
+    // Results often contain line breaks and tabs. Show them as spaces.
     let start = truncated(&payload.text, max_length);
     let mut text = Clean(&start.replace(char::is_whitespace, " ")).to_string();
     if payload.is_cut() || start.len() < payload.text.len() {

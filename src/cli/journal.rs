@@ -1,4 +1,4 @@
-//! `spanscore journal`: shows the undelivered records of a journal's folder, their age, and damage.
+//! `spanscore journal`: shows the undelivered records in a journal's folder, their age, and damage.
 //! Changes nothing.
 
 use std::io::{self, Write};
@@ -116,7 +116,7 @@ fn print_damage(
     Ok(())
 }
 
-/// Describes the undelivered records of a log, and their age.
+/// Describes the undelivered records of a log and their age.
 fn waiting(log: &LogSurvey, word: [&str; 2], items: fn(&LogSurvey) -> String) -> String {
     let segments = || log.segments.iter();
     let Some(oldest) = segments().filter_map(|segment| segment.oldest).min() else {

@@ -1,5 +1,5 @@
-//! Writes evaluations as a JUnit report: one suite per criterion, one case per run. A case has the
-//! same name in every recording, because CI systems compare reports by names.
+//! Writes evaluations as a JUnit report: one suite per criterion, one case per run. A run's case
+//! has the same name in every recording, because CI systems compare reports by these names.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use super::replayed::Replayed;
 use crate::export::score_line::{self, Clean, Look};
 
-/// Returns the report as XML, with suites in the order in which their criteria first appear.
+/// Returns the report as XML. The suites are in the order in which their criteria first appear.
 pub(super) fn render(
     replayed: &Replayed,
     is_shown: impl Fn(&Evaluation) -> bool,
@@ -21,7 +21,8 @@ pub(super) fn render(
     let mut suites: Vec<TestSuite> = Vec::new();
     for evaluation in &replayed.judged.evaluations {
         let criterion = evaluation.criterion.name();
-        // Count hidden evaluations too: names must not depend on what is shown.
+        // Count hidden evaluations, too, because names must not depend on which evaluations are
+        // shown.
         let name = name(replayed, evaluation);
         let n = taken.entry((criterion, name.clone())).or_default();
         *n += 1;
@@ -42,8 +43,9 @@ pub(super) fn render(
     report.to_string()
 }
 
-/// Returns the id of the run's case, else the file and the run's position in it; for `scope: agent`
-/// also the agent. Trace ids and names of spans, which may contain ids, are not used.
+/// Returns the id of the run's example case, or else the file and the run's position in it. With
+/// `scope: agent`, adds the agent. Does not use trace ids, or names of spans, which may contain
+/// ids.
 fn name(replayed: &Replayed, evaluation: &Evaluation) -> String {
     let trajectory = &evaluation.trajectory;
     let run = match (

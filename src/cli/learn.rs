@@ -1,5 +1,5 @@
-//! `spanscore learn`: writes rules and a baseline from recorded good runs, and reports skipped
-//! runs.
+//! `spanscore learn`: writes rules and a baseline from recorded good runs, and prints which runs
+//! were skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -49,7 +49,7 @@ pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> i
     write(args, &learned, [&criteria, &baseline], streams)
 }
 
-/// Returns the good runs to learn from, by group. Prints what is left out, and why.
+/// Returns the good runs by group. Prints which runs are skipped, and why.
 fn choose<'j>(
     judged: &'j Judged,
     min_runs: usize,
@@ -117,7 +117,7 @@ fn write(
         [(&args.output, criteria), (&args.baseline, baseline)]
             .into_iter()
             .partition(|(path, _)| *path == Path::new("-"));
-    // Check all files before writing one.
+    // Check all files before writing any of them.
     if args.output == args.baseline && files.len() > 1 {
         streams.complain(&format!(
             "`{}` cannot contain both the criteria and the baseline: name two files with \

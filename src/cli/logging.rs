@@ -1,4 +1,4 @@
-//! Starts the log on standard error, as text or as JSON lines.
+//! Starts logging to standard error, as text or as JSON lines.
 
 use std::io::{self, IsTerminal};
 
@@ -6,7 +6,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::config::{Log, LogFormat, LogLevel};
 
-/// Starts the log. A second call changes nothing.
+/// Starts logging. A second call has no effect.
 pub(super) fn start(log: &Log, colour: bool) {
     let level = match log.level {
         LogLevel::Error => LevelFilter::ERROR,
@@ -20,13 +20,13 @@ pub(super) fn start(log: &Log, colour: bool) {
         LogFormat::Text => true,
         LogFormat::Json => false,
     };
-    // Log only events of spanscore: events of libraries are for their developers.
+    // Log only events of spanscore. Events of libraries are meant for their developers.
     let builder = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(io::stderr)
         .with_ansi(colour)
         .with_target(false);
-    // An error means that the log is already started.
+    // An error means that logging has already started.
     let _ = if as_text {
         builder.try_init().map_err(drop)
     } else {

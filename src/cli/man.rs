@@ -11,7 +11,7 @@ use super::{Exit, Streams};
 /// Writes the pages.
 ///
 /// # Errors
-/// Writing a message failed.
+/// Returns an error if printing a message failed.
 pub(super) fn man(args: &ManualPages, streams: &mut Streams<'_>) -> io::Result<Exit> {
     let folder = &args.folder;
     let written =

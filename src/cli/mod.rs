@@ -1,5 +1,5 @@
-//! Runs the subcommands, one file each, and returns an exit code. Prints results to standard output
-//! and messages to standard error.
+//! Runs the subcommands, one file each, and returns an exit code. Results are printed to standard
+//! output, messages to standard error.
 
 pub mod args;
 pub mod configuration;
@@ -48,7 +48,7 @@ use crate::register::{self, ConfigOrigin, Start};
 
 use args::{Cli, Command, Global};
 
-/// The result of a command.
+/// The outcome of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// Success.
@@ -57,13 +57,13 @@ pub enum Exit {
     CriterionFailed,
     /// The command line or the configuration is invalid.
     Usage,
-    /// The input cannot be read, or is not OTLP.
+    /// The input cannot be read or is not OTLP.
     Unreadable,
     /// The sidecar could not start, for example because a port is in use.
     NoStart,
-    /// The sidecar stopped before everything was delivered, and `shutdown.exit_undelivered` is set.
+    /// The sidecar stopped before it delivered everything, and `shutdown.exit_undelivered` is set.
     Undelivered,
-    /// A second signal stopped the sidecar at once.
+    /// A second signal stopped the sidecar immediately.
     Cut,
 }
 
@@ -77,17 +77,17 @@ impl Exit {
             Self::Unreadable => 3,
             Self::NoStart => 4,
             Self::Undelivered => 5,
-            // The exit code that a shell reports for a process that SIGINT ended.
+            // Shells report this exit code for a process that SIGINT killed.
             Self::Cut => 130,
         }
     }
 }
 
-/// The outputs for results and messages.
+/// The output streams for results and for messages.
 struct Streams<'a> {
-    /// Results.
+    /// Receives the results.
     out: &'a mut dyn Write,
-    /// Messages.
+    /// Receives the messages.
     err: &'a mut dyn Write,
     look: Look,
     err_look: Look,
@@ -98,8 +98,8 @@ impl Streams<'_> {
         self.tell(&format!("error: {message}"))
     }
 
-    /// Prints a message, wrapped to the width of the terminal. The message may contain text from
-    /// outside.
+    /// Prints a message, wrapped to the width of the terminal. Escapes the message, because it may
+    /// contain text from outside.
     fn tell(&mut self, message: &str) -> io::Result<()> {
         let lines: Vec<String> = message
             .lines()
@@ -117,7 +117,7 @@ impl Streams<'_> {
     }
 }
 
-/// Runs the subcommand of the arguments. `environment` has all variables.
+/// Runs the subcommand that the arguments name. `environment` contains all variables.
 pub fn main(
     arguments: impl IntoIterator<Item = OsString>,
     environment: &BTreeMap<String, String>,
@@ -125,7 +125,8 @@ pub fn main(
     let cli = match Cli::parse_arguments(arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to standard output and are not failures; nor is a closed pipe.
+            // Help and version go to standard output and are no failures. A closed pipe is no
+            // failure either.
             let _ = error.print();
             return u8::from(error.use_stderr()) * Exit::Usage.code();
         }
@@ -143,7 +144,7 @@ pub fn main(
     let outcome = dispatch(&cli, environment, &mut streams);
     match outcome.and_then(|code| out.flush().map(|()| code)) {
         Ok(code) => code,
-        // The reader of the results has closed the pipe.
+        // The program that reads the results has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Fine.code(),
         Err(error) => {
             let _ = writeln!(err, "error: cannot write the results: {error}");
@@ -206,7 +207,8 @@ fn dispatch(
     Ok(exit.code())
 }
 
-/// `run`: starts with the valid part of the configuration if `reload.at_start` allows that.
+/// Runs `spanscore run`. Starts with the valid part of the configuration if `reload.at_start`
+/// allows that.
 fn start(
     args: &args::Run,
     global: &Global,
@@ -219,7 +221,7 @@ fn start(
             validate::report_warnings(&loaded, streams.err, streams.err_look)?;
             (loaded, path, Start::Sound)
         }
-        // The log, a metric and the status report the mistakes.
+        // The log, a metric and the status report these mistakes.
         Err(unusable) => match configuration::load_sound(&global, environment) {
             Some((loaded, path)) => (loaded, Some(path), Start::Unsound),
             None => {
@@ -229,7 +231,7 @@ fn start(
         },
     };
     let origin = ConfigOrigin {
-        // If there is no file, a reload reads one that appears later.
+        // If there is no file, a reload reads a file that appears later.
         may_be_absent: path.is_none(),
         start,
         path: path.unwrap_or_else(|| PathBuf::from(configuration::DEFAULT_FILE)),
@@ -241,8 +243,8 @@ fn start(
     run::run(args, loaded, Some(origin), environment, streams)
 }
 
-/// `init`: recordings may need the conventions of an existing configuration. Without recordings,
-/// no configuration is read, so it may be missing or wrong.
+/// Runs `spanscore init`. Recordings may need the conventions of an existing configuration. Without
+/// recordings no configuration is read, so it may be missing or invalid.
 fn propose(
     args: &args::Init,
     global: &Global,

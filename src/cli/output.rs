@@ -4,8 +4,8 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Writes a file; an existing one only with `force`. `create_new` checks and creates in one step,
-/// so that a file that appears in between is not overwritten.
+/// Writes a file. Overwrites an existing file only with `force`. `create_new` checks and creates in
+/// one step, so a file that is created in the meantime is not overwritten.
 pub(super) fn write(path: &Path, text: &str, force: bool) -> io::Result<()> {
     OpenOptions::new()
         .write(true)

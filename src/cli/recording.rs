@@ -1,5 +1,6 @@
-//! Reads recordings as OTLP request bodies: `.pb` and `.json` bodies, OTLP JSON lines, gzip and
-//! zstd, segments of a journal, standard input.
+//! Reads recordings as OTLP request bodies. A recording is a `.pb` or `.json` body, OTLP JSON
+//! lines, or a segment of a journal, from a file or standard input, also compressed with gzip or
+//! zstd.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -20,11 +21,11 @@ pub(super) struct Request {
     pub(super) signal: Signal,
     /// The encoded `Export*ServiceRequest`.
     pub(super) body: Bytes,
-    /// File and line, for messages.
+    /// The file and the line, for messages.
     pub(super) place: String,
 }
 
-/// A recording that cannot be read, and the position of the error.
+/// A recording that cannot be read: the position and the reason.
 #[derive(Debug)]
 pub(super) struct Unreadable {
     place: String,
@@ -46,8 +47,8 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// Returns the given files, and the files in the given folders, sorted by name and without hidden
-/// files.
+/// Returns the given files, and the files in the given folders, sorted by name. Skips hidden files
+/// in folders.
 pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Unreadable> {
     let mut files = Vec::new();
     for path in paths {
@@ -67,7 +68,7 @@ pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Unreadable> {
                 inside.push(file);
             }
         }
-        // A journal's folder also has a file that is not a segment.
+        // A journal's folder also contains a file that is not a segment.
         let is_segment = |file: &PathBuf| file.extension().is_some_and(|end| end == "seg");
         if inside.iter().any(is_segment) {
             inside.retain(is_segment);
@@ -81,8 +82,8 @@ pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Unreadable> {
     Ok(files)
 }
 
-/// Reads the request bodies of one file, in order; `-` is standard input. `signal` applies to a
-/// body that neither its name nor its content identifies.
+/// Reads the request bodies of one file, in order; `-` is standard input. `signal` is the signal of
+/// a body if neither its file name nor its content shows it.
 pub(super) fn read(path: &Path, signal: Signal) -> Result<Vec<Request>, Unreadable> {
     let path = &*path.to_string_lossy();
     let raw = if path == "-" { read_all(io::stdin().lock()) } else { std::fs::read(path) };
@@ -100,7 +101,8 @@ pub(super) fn read(path: &Path, signal: Signal) -> Result<Vec<Request>, Unreadab
             "is empty; expected OTLP request bodies or OTLP JSON lines",
         )),
         Some(_) if journal::is_segment(&content) => read_segment(path, content.into()),
-        // No OTLP request in protobuf starts with `{` or `[`: they would be a group, or field 11.
+        // No OTLP request in protobuf starts with `{` or `[`: these bytes would start a group, or
+        // field 11.
         Some(b'{' | b'[') => read_json(path, &content, named),
         Some(_) => Ok(vec![Request {
             signal: named.unwrap_or(signal),
@@ -110,7 +112,7 @@ pub(super) fn read(path: &Path, signal: Signal) -> Result<Vec<Request>, Unreadab
     }
 }
 
-/// Reads the requests in a segment of a journal, delivered or not.
+/// Reads the requests in a segment of a journal, including delivered ones.
 fn read_segment(path: &str, content: Bytes) -> Result<Vec<Request>, Unreadable> {
     let Some(requests) = journal::segment_requests(&content) else {
         return Err(Unreadable::new(
@@ -144,8 +146,8 @@ fn read_all(mut reader: impl Read) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Decompresses by the first bytes, not by the name: standard input has no name, and names can be
-/// wrong.
+/// Decompresses the content. Recognises the format by the first bytes, because standard input has
+/// no name and names can be wrong.
 fn decompress(raw: Vec<u8>) -> io::Result<Vec<u8>> {
     if raw.starts_with(&[0x1f, 0x8b]) {
         read_all(MultiGzDecoder::new(raw.as_slice()))
@@ -164,7 +166,7 @@ fn signal_of_name(path: &str) -> Option<Signal> {
     })
 }
 
-/// Reads one body, or one body per line; skips blank lines.
+/// Reads one body, or one body per line. Skips blank lines.
 fn read_json(
     path: &str,
     content: &[u8],

@@ -37,7 +37,7 @@ pub(super) fn replay(
         )?;
         return Ok(Exit::Usage);
     }
-    // Examples are matched with runs after all runs are read.
+    // Examples can be matched with runs only after all runs are read.
     let without = examples.is_some().then(|| rules.without_judgement());
     let mut replayed = match replayed::judge(&args.recordings, without.as_ref().unwrap_or(rules)) {
         Ok(replayed) => replayed,
@@ -109,7 +109,7 @@ fn print(
     }
 }
 
-/// Writes the runs as a page, in the order of the recording.
+/// Writes the HTML report. Its runs are in the order of the recording.
 fn write_report(
     path: &Path,
     replayed: &Replayed,
@@ -128,7 +128,7 @@ fn write_report(
     }
     let runs = trajectories.iter().map(|trajectory| {
         let mut evaluations = by_run.remove(&trajectory.trace_id).unwrap_or_default();
-        // The calls of a session's other turns are not in this run.
+        // The calls of the session's other turns are not in this run.
         for evaluation in evaluations
             .iter_mut()
             .filter(|it| it.trajectory.turns.is_some())
@@ -154,8 +154,8 @@ fn write_report(
     out.flush()
 }
 
-/// Reports criteria that select no run, or name tools that no run calls (unless examples replace
-/// these names). Returns true if there are none.
+/// Prints criteria that select no run, and criteria that name tools that no run calls (unless
+/// examples replace these names). Returns true if there are none.
 fn report_coverage(
     coverage: &Coverage,
     has_examples: bool,
@@ -176,7 +176,7 @@ fn report_coverage(
     Ok(fits)
 }
 
-/// Returns one line for people: the input and the verdicts.
+/// Returns one line for people that counts the input and the verdicts.
 fn summary(replayed: &Replayed) -> String {
     let Judged {
         evaluations,
@@ -221,7 +221,7 @@ fn summary(replayed: &Replayed) -> String {
     text
 }
 
-/// Returns true on any `fail` or `error`, and if nothing was judged, unless flags change this.
+/// Returns true on any `fail` or `error`, and if nothing was judged. Flags can change both rules.
 fn failed(
     args: &Replay,
     rules: &Rules,

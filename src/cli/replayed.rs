@@ -17,34 +17,34 @@ use super::recording::{self, Unreadable};
 use crate::config::Signal;
 use crate::sidecar;
 
-/// The results of some recordings.
+/// The results of judging some recordings.
 #[derive(Debug, Default)]
 pub(super) struct Replayed {
     pub(super) judged: Judged,
     pub(super) n_requests: usize,
     pub(super) n_spans: usize,
-    /// The position of the first item of each trace.
+    /// The position of each trace, which is the position of its first item.
     places: HashMap<TraceId, RunPlace>,
 }
 
-/// The position of the first item of a trace.
+/// The position of a trace's first item.
 #[derive(Debug)]
 pub(super) struct RunPlace {
     pub(super) file: String,
-    /// The file, and the line for files with lines.
+    /// The file, and the line if the file consists of lines.
     pub(super) line: String,
-    /// The position among the traces of the file, counted from 1.
+    /// The position among the file's traces, counted from 1.
     pub(super) position: usize,
 }
 
 impl Replayed {
-    /// Returns the file and position of a run.
+    /// Returns the position of a run; `None` if unknown.
     pub(super) fn place(&self, trajectory: &Trajectory) -> Option<&RunPlace> {
         self.places.get(&trajectory.trace_id)
     }
 
-    /// Removes all but the last revision of each evaluation: late results of other traces revise
-    /// earlier ones.
+    /// Removes all but the last revision of each evaluation, because late results of other traces
+    /// can revise evaluations.
     fn drop_superseded(&mut self) {
         let mut latest = HashMap::new();
         for (idx, evaluation) in self.judged.evaluations.iter().enumerate() {
@@ -66,7 +66,7 @@ impl Replayed {
     }
 }
 
-/// Judges the traces of some recordings.
+/// Judges the traces in some recordings.
 pub(super) fn judge(recordings: &Recordings, rules: &Rules) -> Result<Replayed, Unreadable> {
     judge_files(&recordings.files, recordings.signal, rules)
 }
@@ -145,7 +145,7 @@ pub(super) fn judge_watched(
     Ok(replayed)
 }
 
-/// Records the positions of the traces of one file.
+/// Records the position of each trace in one file.
 struct Places<'a> {
     file: String,
     position: usize,

@@ -1,5 +1,5 @@
-//! Prints the results of `replay` for people: the verdicts of each run together, failures first,
-//! then a table by criterion.
+//! Prints the results of `replay` for people: first the verdicts of each run, runs with failures
+//! first, then a table of the criteria.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -19,11 +19,11 @@ struct Row {
     n_fail: usize,
     n_not_evaluated: usize,
     n_error: usize,
-    /// The sum over all verdicts except `not_evaluated`; an `error` counts as 0.
+    /// The sum of the scores of all verdicts except `not_evaluated`; an `error` counts as 0.
     score_sum: f64,
 }
 
-/// Prints the verdicts with these labels, or all without labels, below their runs.
+/// Prints the verdicts that are shown, below their runs.
 pub(super) fn write_runs(
     replayed: &Replayed,
     is_shown: impl Fn(&Evaluation) -> bool,
@@ -48,7 +48,7 @@ pub(super) fn write_runs(
     for (_, evaluations) in &mut runs {
         evaluations.sort_by_key(|evaluation| rank(evaluation.verdict));
     }
-    // The sort is stable: runs of one rank stay in the order of their arrival.
+    // The sort is stable, so runs of the same rank stay in the order of arrival.
     runs.sort_by_key(|(_, evaluations)| {
         let first = evaluations.first();
         first.map(|evaluation| rank(evaluation.verdict))
@@ -63,7 +63,7 @@ pub(super) fn write_runs(
         let Some(first) = evaluations.first() else {
             continue;
         };
-        // With `scope: agent`, the trajectory of an evaluation is that of one agent.
+        // With `scope: agent`, the trajectory of an evaluation contains only one agent's calls.
         let trajectory = whole.get(&arrival).copied().unwrap_or(&first.trajectory);
         let place = replayed.place(trajectory).map(|place| place.line.as_str());
         write!(out, "{}", score_line::human_run(trajectory, place, look))?;
@@ -83,7 +83,7 @@ fn rank(verdict: Verdict) -> u8 {
     }
 }
 
-/// Prints a row for each criterion: the number of selected runs, and their verdicts.
+/// Prints a row for each criterion: the number of selected runs and the number of each verdict.
 pub(super) fn write_table(
     coverage: &Coverage,
     evaluations: &[Evaluation],
@@ -97,7 +97,7 @@ pub(super) fn write_table(
         .map(|(criterion, _, n_matched)| (criterion, n_matched))
         .collect();
     let mut names: Vec<&str> = coverage.counts().map(|(criterion, ..)| criterion).collect();
-    // The coverage has no rows for expectations of single runs.
+    // The coverage does not contain criteria that come from single runs' expectations.
     names.extend(rows.keys().filter(|name| !matched.contains_key(*name)));
     if names.is_empty() {
         return Ok(());
@@ -155,7 +155,7 @@ pub(super) fn write_table(
     writeln!(out)
 }
 
-/// Returns the criteria whose mean score is below a number, each with its mean.
+/// Returns the criteria whose mean score is below `floor`, each with its mean.
 pub(super) fn means_below(floor: f64, evaluations: &[Evaluation]) -> Vec<(&str, f64)> {
     let rows = rows(evaluations).into_iter();
     rows.filter_map(|(criterion, row)| Some((criterion, row.mean()?)))

@@ -1,4 +1,4 @@
-//! `spanscore run`: starts the sidecar, and stops it in order on a signal.
+//! `spanscore run`: starts the sidecar, and stops it gracefully on a signal.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
@@ -16,7 +16,7 @@ use crate::register::ConfigOrigin;
 use crate::sidecar::{self, Plan, Sidecar, StartError};
 use crate::telemetry::{ConfigurationInForce, ProxyIgnored, SendersElsewhere, Stopping};
 
-/// Proxy variables, which other programs obey and spanscore ignores.
+/// Proxy variables. Other programs obey them, spanscore ignores them.
 const PROXIES: [&str; 6] = [
     "HTTPS_PROXY",
     "https_proxy",
@@ -26,8 +26,8 @@ const PROXIES: [&str; 6] = [
     "all_proxy",
 ];
 
-/// Environment variable that the injection (deploy/kustomize/inject) sets: the containers of the
-/// pod that export to another endpoint.
+/// Environment variable set by deploy/kustomize/inject: it lists the containers of the pod that
+/// export to another endpoint.
 const ELSEWHERE: &str = "SENDERS_ELSEWHERE";
 pub(super) fn run(
     args: &Run,
@@ -85,13 +85,14 @@ pub(super) fn run(
             Exit::NoStart
         }
     };
-    // A blocked thread (in a name lookup) must not delay the exit.
+    // A thread that is blocked in a name lookup must not delay the exit.
     runtime.shutdown_background();
     Ok(exit)
 }
 
 async fn until_stopped(plan: Plan, streams: &mut Streams<'_>) -> Result<Exit, StartError> {
-    // Before any port is bound: a signal during the start must not kill the process halfway.
+    // Handle signals before any port is bound, because a signal must not kill a half-started
+    // process.
     let mut signals = Signals {
         term: signal(SignalKind::terminate())?,
         int: signal(SignalKind::interrupt())?,
@@ -126,7 +127,7 @@ async fn until_stopped(plan: Plan, streams: &mut Streams<'_>) -> Result<Exit, St
     }
 }
 
-/// Returns the page's address for a browser on this machine.
+/// Returns the page's address for a browser on this host.
 pub(super) fn page_address(admin: SocketAddr, has_tls: bool) -> String {
     let scheme = if has_tls { "https" } else { "http" };
     if admin.ip().is_unspecified() || admin.ip().is_loopback() {
@@ -150,8 +151,8 @@ impl Signals {
     }
 }
 
-/// Returns the printer of evaluations, if no score has an endpoint: otherwise nothing would show
-/// the evaluations.
+/// Returns a printer of evaluations if no kind of score has an endpoint, because nothing else would
+/// show the evaluations then.
 fn print(config: &Config, look: Look) -> Option<Print> {
     if Shape::ALL
         .into_iter()

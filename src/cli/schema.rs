@@ -7,7 +7,7 @@ use crate::config;
 /// Prints the schema.
 ///
 /// # Errors
-/// Writing to `out` failed.
+/// Returns an error if writing to `out` failed.
 pub(super) fn schema(out: &mut dyn Write) -> io::Result<u8> {
     writeln!(out, "{:#}", config::schema())?;
     Ok(0)

@@ -1,4 +1,4 @@
-//! `spanscore tap`: streams the scores of a running sidecar, and reconnects when the stream breaks.
+//! `spanscore tap`: streams the scores of a running sidecar, and reconnects if the stream breaks.
 
 use std::io;
 use std::time::Duration;
@@ -16,12 +16,13 @@ use super::{Exit, Streams};
 use crate::config::Config;
 use crate::export::score_line::{self, Clean};
 
-/// Delay before the first reconnect, and the maximum; each delay is twice the previous one.
+/// Delay before the first reconnect. Each further delay is twice the previous one.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// Maximum delay before a reconnect.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// Time of silence after which a connection counts as lost; a sidecar sends something every 15 s.
+/// Silence after which a connection counts as lost; a sidecar sends something every 15 s.
 const LONGEST_SILENCE: Duration = Duration::from_secs(45);
-/// Maximum bytes of a line; sidecars send shorter ones.
+/// Maximum bytes of a line. Lines that sidecars send are shorter.
 const MAX_LINE: usize = 4 << 20;
 pub(super) fn tap(args: &Tap, config: &Config, streams: &mut Streams<'_>) -> io::Result<Exit> {
     let runtime = match tokio::runtime::Builder::new_current_thread()
@@ -42,13 +43,13 @@ pub(super) fn tap(args: &Tap, config: &Config, streams: &mut Streams<'_>) -> io:
         };
         tokio::select! {
             exit = follow(&api, args, streams) => exit,
-            // The exit code that a shell reports for a program that Ctrl-C ended.
+            // Shells report this exit code for a program that Ctrl-C killed.
             _ = signal::ctrl_c() => Ok(Exit::Cut),
         }
     })
 }
 
-/// The end of a stream of scores.
+/// The reason why a stream of scores ended.
 enum End {
     /// The requested number of scores was printed.
     Enough,
@@ -90,7 +91,7 @@ async fn follow(api: &Api, args: &Tap, streams: &mut Streams<'_>) -> io::Result<
                     End::Lost(reason) => format!("{}: {reason}", api.base()),
                 }
             }
-            // The sidecar stops, or the maximum number of clients is connected.
+            // The sidecar is stopping, or its maximum number of clients is connected.
             Err(error @ ApiFailure::Refused { status: 500.., .. }) if was_connected => {
                 error.to_string()
             }
@@ -145,7 +146,7 @@ fn path(args: &Tap, last: u16) -> String {
     )
 }
 
-/// Prints lines until the stream ends or the requested number is reached.
+/// Prints lines until the stream ends or the requested number of scores is printed.
 async fn print(
     mut body: Incoming,
     format: TapFormat,

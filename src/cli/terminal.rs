@@ -10,7 +10,7 @@ use text::wrapped;
 use crate::config::Problems;
 use crate::export::score_line::{Colour, Look};
 
-/// Minimum width in columns at which lines are wrapped.
+/// Minimum width in columns. Text for a narrower terminal is not wrapped.
 const MIN_WIDTH: usize = 20;
 
 /// Returns the style of text for people on this output.
@@ -22,7 +22,7 @@ pub(super) fn look(
     let width = || {
         let columns = tcgetwinsize(output).map_or(0, |size| usize::from(size.ws_col));
         match columns {
-            // Serial consoles and some CI systems have a terminal without a size.
+            // Serial consoles and some CI systems have a terminal whose size is unknown.
             0 => environment.get("COLUMNS")?.parse().ok(),
             columns => Some(columns),
         }
@@ -36,8 +36,8 @@ pub(super) fn look(
     }
 }
 
-/// Renders messages about a document for this output. Does not wrap lines of the document, because
-/// a caret below points into them.
+/// Renders messages about a document for this output. Quoted lines of the document are not wrapped,
+/// because a caret in the next line points into them.
 pub(super) fn rendered(problems: &Problems, look: Look) -> String {
     let text = problems.render(look.colour == Colour::Ansi);
     let line = |line: &str| {
@@ -61,8 +61,8 @@ fn without_codes(line: &str) -> String {
 }
 
 /// Returns true if the output has colours. `NO_COLOR` (https://no-color.org) overrides
-/// `CLICOLOR_FORCE` and `CLICOLOR` (https://bixense.com/clicolors), which override the abilities of
-/// the terminal.
+/// `CLICOLOR_FORCE` and `CLICOLOR` (https://bixense.com/clicolors), which override the terminal's
+/// abilities.
 fn shows_colours(is_terminal: bool, environment: &BTreeMap<String, String>) -> bool {
     let variable = |name: &str| environment.get(name).map(String::as_str);
     if variable("NO_COLOR").is_some_and(|value| !value.is_empty()) {

@@ -13,14 +13,14 @@ use crate::config::Loaded;
 use crate::export::score_line::Look;
 use crate::journal::is_in_memory;
 
-/// The name of the configuration if there is no file.
+/// Names the configuration in messages if there is no file.
 const NO_FILE: &str = "defaults, variables and flags, without a configuration file";
 
-/// Checks the files, or the configuration that `run` would use. Results go to `out`, problems to
-/// `err`.
+/// Checks the given files, or the configuration that `run` would use. Prints results to `out`,
+/// problems to `err`.
 ///
 /// # Errors
-/// Writing to `out` or `err` failed.
+/// Returns an error if writing to `out` or `err` failed.
 pub(super) fn validate(
     args: &Validate,
     global: &Global,
@@ -86,7 +86,7 @@ pub(super) fn validate(
                 n_wrong += 1;
                 let mut message = Vec::new();
                 unusable.print(&mut message, look)?;
-                // Report a mistake in a variable once, not with every file.
+                // A mistake in a variable occurs with every file. Print it once.
                 if !printed.contains(&message) {
                     err.write_all(&message)?;
                     writeln!(err)?;
@@ -116,7 +116,7 @@ fn counted_criteria(n_criteria: usize) -> String {
 /// Prints the warnings about likely mistakes.
 ///
 /// # Errors
-/// Writing to `err` failed.
+/// Returns an error if writing to `err` failed.
 pub(super) fn report_warnings(loaded: &Loaded, err: &mut dyn Write, look: Look) -> io::Result<()> {
     if loaded.warnings.is_empty() {
         return Ok(());
@@ -208,7 +208,7 @@ mod tests {
     fn criteria_files_are_found_beside_the_file() {
         let criterion = "criteria:\n  - name: a\
             \n    evaluate: { tool_call_order: { tool_calls_order: [x] } }\n";
-        // The name of a folder may contain the characters of a glob.
+        // The name of a folder may contain glob characters.
         let folder = folder(&[
             (
                 "a[b]/spanscore.yaml",

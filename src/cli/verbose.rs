@@ -1,5 +1,5 @@
 //! `inspect --verbose`: explains how extraction interpreted each span of a recording. Reads the
-//! requests themselves, because nothing else stores the attributes of unrecognised spans.
+//! requests, because nothing else contains the attributes of unrecognised spans.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -20,20 +20,20 @@ use super::replayed::Watcher;
 use crate::config::Spelling;
 use crate::export::score_line::Clean;
 
-/// Maximum number of indentation levels; deeper spans get no further indentation.
+/// Maximum number of indentation levels. Deeper spans are not indented further.
 const MAX_INDENT: u32 = 16;
 /// Maximum number of shown attributes of an unrecognised span.
 const MAX_ATTRIBUTES: usize = 12;
-/// Maximum length of a shown attribute value, in characters.
+/// Maximum characters of a shown attribute value.
 const MAX_VALUE: usize = 40;
 
-/// Collects the requests that replay reads and the traces that it closes.
+/// Collects the requests that `replayed` reads and the traces that it closes.
 #[derive(Debug)]
 pub(super) struct Explainer<'a> {
     rules: &'a Rules,
     attributes: HashMap<(TraceId, SpanId), Vec<(String, String)>>,
-    /// For each trace the spans that have an expectation, with the key of the attribute that
-    /// contains it; also spans that extraction did not read.
+    /// For each trace, the spans that have an expectation, and the attribute key that contains it.
+    /// Includes spans that extraction does not read.
     saying: HashMap<TraceId, Vec<(SpanId, &'static str)>>,
     /// Traces in order of arrival.
     pub(super) traces: Vec<Explained>,
@@ -43,14 +43,14 @@ pub(super) struct Explainer<'a> {
 #[derive(Debug)]
 pub(super) struct Explained {
     pub(super) trace_id: TraceId,
-    /// The position of the trace by first arrival, which identifies its trajectory.
+    /// The number of the trace by first arrival, which identifies its trajectory.
     pub(super) arrival: u64,
     pub(super) notes: Vec<SpanReport>,
 }
 
 impl Watcher for Explainer<'_> {
     fn request(&mut self, body: &Bytes) {
-        // Replay calls this with valid requests only.
+        // `judge_watched` calls this only with valid requests.
         let request = ExportTraceServiceRequest::decode(body.clone()).unwrap_or_default();
         let scopes = request
             .resource_spans
@@ -73,7 +73,7 @@ impl Watcher for Explainer<'_> {
                 self.saying.entry(trace_id).or_default().extend(said);
                 let mut attributes: Vec<(String, String)> =
                     span.attributes.into_iter().map(shown).collect();
-                // Show short values first: marks, names and ids are short.
+                // Show short values first, because marks, names and ids are short.
                 attributes.sort_by_key(|(_, value)| value.chars().count() > MAX_VALUE);
                 attributes.truncate(MAX_ATTRIBUTES);
                 self.attributes.insert((trace_id, span_id), attributes);
@@ -106,7 +106,7 @@ impl<'a> Explainer<'a> {
             .map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the run's own expectations and their use, one line each.
+    /// Returns the run's own expectations and whether each is used, one line each.
     pub(super) fn span_expectations(
         &self,
         explained: &Explained,
@@ -169,7 +169,7 @@ impl<'a> Explainer<'a> {
             .collect()
     }
 
-    /// Returns a line for each span, indented as a tree, with the attributes of unrecognised spans.
+    /// Returns one line per span, indented as a tree. Lines of unrecognised spans show attributes.
     pub(super) fn spans(&self, explained: &Explained) -> String {
         let mut text = String::new();
         for note in &explained.notes {
@@ -200,9 +200,9 @@ impl<'a> Explainer<'a> {
         text
     }
 
-    /// Returns a configuration that would recognise tool calls in a trace without any, if one of
-    /// its spans looks like a tool call. In a trace with tool calls, other spans are internals of
-    /// the framework (listing tools, running nodes).
+    /// Returns a configuration that would recognise tool calls in a trace that has none, if one of
+    /// its spans looks like a tool call. If a trace has tool calls, its other spans are internals
+    /// of the framework (listing tools, running nodes).
     pub(super) fn hint(&self) -> Option<String> {
         let has_calls = |explained: &&Explained| {
             explained

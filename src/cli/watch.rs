@@ -1,6 +1,6 @@
-//! While there is no criterion, shows the first trajectories of `run`, then one a minute, each with
-//! a criterion to paste. Without a terminal, only counts trajectories. Reports once if nothing is
-//! recognised.
+//! While there is no criterion, shows the first trajectories of `run`, then one per minute, each
+//! with a proposed criterion. Without a terminal, only counts trajectories. Prints one note if
+//! agents send spans and none of them is recognised.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -14,7 +14,8 @@ use crate::config;
 use crate::sidecar::{self, Observer};
 use crate::telemetry::{NothingRecognised, TrajectoriesSeen};
 
-/// Number of trajectories that are shown at once; later ones are shown at [`INTERVAL`].
+/// Number of trajectories that are shown without a delay. Later ones are shown once per
+/// [`INTERVAL`].
 const N_FIRST: u64 = 10;
 
 /// Interval between later trajectories.
@@ -27,7 +28,7 @@ pub(super) struct Watch {
     n_seen: u64,
     n_shown: u64,
     last: Option<Instant>,
-    /// True if a trajectory was seen, or if the report about unrecognised spans was made.
+    /// True after a trajectory was seen, or after the note about unrecognised spans was printed.
     is_quiet: bool,
 }
 
@@ -52,8 +53,8 @@ impl Watch {
         })
     }
 
-    /// Reports once if agents seem to send spans in which nothing is recognised. After a trajectory
-    /// was seen, a trace without one is normal.
+    /// Prints a note once if agents seem to send spans and none is recognised. After a first
+    /// trajectory, a trace without one is normal.
     fn notice_unrecognised(&mut self, judged: &Judged) {
         self.is_quiet |= !judged.trajectories.is_empty();
         if self.is_quiet {
@@ -71,7 +72,7 @@ impl Watch {
     }
 
     fn see(&mut self, judged: &Judged, now: Instant) {
-        // A run may have its own expectation, or belong to a case.
+        // A run may have its own expectation, or match an example case.
         let is_judged = |trajectory: &Trajectory| {
             judged
                 .evaluations
@@ -110,8 +111,8 @@ impl Watch {
 }
 
 fn show(trajectory: &Trajectory, width: Option<usize>) -> io::Result<()> {
-    // Names are enough for a criterion. Values are private, and a sidecar's terminal may be a log
-    // that other people read.
+    // Show names only: they are enough for a criterion. Values are private, and other people may
+    // read a sidecar's terminal output as a log.
     let mut text = inspect::human(trajectory, inspect::Shown::Nothing);
     let proposal = config::proposal(std::slice::from_ref(trajectory));
     if proposal.is_some() {
@@ -121,7 +122,7 @@ fn show(trajectory: &Trajectory, width: Option<usize>) -> io::Result<()> {
         );
     }
     let mut text = wrapped(&text, width).into_owned();
-    // The text is for pasting, so it is not wrapped.
+    // The proposal is meant for pasting, so it is not wrapped.
     text.push_str(proposal.as_deref().unwrap_or_default());
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{text}")?;

@@ -1,10 +1,10 @@
-//! The options of every subcommand, and a marker for subcommands that reject them.
+//! The options of all subcommands, and a marker for the subcommands that reject them.
 
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, FromArgMatches, ValueHint};
 
-/// Options of every subcommand.
+/// Options of all subcommands.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Global {
     /// Configuration file, YAML or JSON [default: ./spanscore.yaml if it exists].
@@ -24,13 +24,13 @@ fn key_and_value(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Removes the options of every subcommand from the help of a subcommand that rejects them.
+/// A marker that hides the global options from the help of a subcommand that rejects them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoConfiguration;
 
 impl Args for NoConfiguration {
     fn augment_args(command: clap::Command) -> clap::Command {
-        // A subcommand's argument replaces the global one with the same id.
+        // clap replaces a global argument by a subcommand's argument with the same id.
         let global = Global::augment_args(clap::Command::new("global"));
         command.args(
             global

@@ -1,4 +1,4 @@
-//! The flags of `learn` and `drift`.
+//! The options of `learn` and `drift`.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum, ValueHint};
 
 use super::Recordings;
 
-/// `learn`.
+/// Options of `learn`.
 #[derive(Debug, Args)]
 pub struct Learn {
     /// The recordings to read.
@@ -32,7 +32,7 @@ pub struct Learn {
     pub force: bool,
 }
 
-/// `drift`.
+/// Options of `drift`.
 #[derive(Debug, Args)]
 pub struct Drift {
     /// The recordings to read.

@@ -19,7 +19,7 @@ pub struct Recordings {
     pub signal: Signal,
 }
 
-/// Reads the name of a signal.
+/// Parses the name of a signal.
 fn signals() -> impl TypedValueParser<Value = Signal> {
     let values = Signal::ALL.map(|signal| {
         let help = match signal {

@@ -2,8 +2,8 @@
 
 use std::sync::LazyLock;
 
-/// `0.1.0 (commit 0123456789ab, profile dist, features mimalloc)`. The build (deploy/build.sh) sets
-/// the commit and the profile, which cargo alone does not have.
+/// Text such as `0.1.0 (commit 0123456789ab, profile dist, features mimalloc)`. deploy/build.sh
+/// sets the commit and the profile, because cargo does not provide them.
 pub(super) static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
     let features = [
         ("kafka", cfg!(feature = "kafka")),

@@ -1,5 +1,5 @@
-//! //! The baseline of good runs, which is stored in a file: for each group of runs, the sequences
-//! of tool names and one row per run. It contains no arguments or results.
+//! The baseline of good runs, which is stored in a file: for each group of runs, the sequences of
+//! tool names and one row per run. It contains no arguments or results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

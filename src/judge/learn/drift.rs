@@ -1,5 +1,5 @@
-//! //! Compares a window of runs with a baseline. There are six measures; each has the probability
-//! that chance alone causes a difference as large.
+//! Compares a window of runs with a baseline. There are six measures; each has the probability that
+//! chance alone causes a difference as large.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! //! Learns limits of effort from a group of runs.
+//! Learns limits of effort from a group of runs.
 
 use crate::evaluate::effort;
 use crate::extract::Trajectory;

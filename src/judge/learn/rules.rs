@@ -1,5 +1,5 @@
-//! //! Learns the rules that a group of runs satisfies: the number of calls of each tool, the first
-//! and the last tool, the order of tools, and the arguments that ordered calls share.
+//! Learns the rules that a group of runs satisfies: the number of calls of each tool, the first and
+//! the last tool, the order of tools, and the arguments that ordered calls share.
 
 use std::collections::{BTreeMap, BTreeSet};
 

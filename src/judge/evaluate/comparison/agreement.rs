@@ -1,4 +1,4 @@
-//! //! Assigns numbers to JSON values so that comparing two values means comparing two numbers.
+//! Assigns numbers to JSON values so that comparing two values means comparing two numbers.
 
 use hashbrown::HashMap;
 use serde_json::Value;

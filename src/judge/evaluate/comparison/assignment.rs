@@ -1,5 +1,5 @@
-//! //! Assigns expected calls, each with expected arguments or an expected result, to distinct
-//! calls in any order. Scores the best assignment and describes it.
+//! Assigns expected calls, each with expected arguments or an expected result, to distinct calls in
+//! any order. Scores the best assignment and describes it.
 
 use serde_json::{Map, Value, json};
 use text::{code, counted};

@@ -1,5 +1,5 @@
-//! //! Pairs as many expected calls as possible with calls that were made: in the best order that
-//! the calls' times allow, in the order of the list, or in any order.
+//! Pairs as many expected calls as possible with calls that were made: in the best order that the
+//! calls' times allow, in the order of the list, or in any order.
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;

@@ -1,4 +1,4 @@
-//! //! Finds a maximum matching in a bipartite graph, given as a table of booleans.
+//! Finds a maximum matching in a bipartite graph, given as a table of booleans.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! //! Finds the longest common subsequence of two sequences of interned names. If there are
-//! several, finds the one that the reference evaluators find.
+//! Finds the longest common subsequence of two sequences of interned names. If there are several,
+//! finds the one that the reference evaluators find.
 //!
 //! The reference evaluators fill a table over (actual i, expected j) and walk back from its end. A
 //! row of the table rises by 0 or 1 from column to column, so we store one bit per column and

@@ -1,4 +1,4 @@
-//! //! Orders calls by time. A call is an interval, and two overlapping calls have no order.
+//! Orders calls by time. A call is an interval, and two overlapping calls have no order.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! //! The result of an evaluator: a value, the bounds within which missing evidence could move it,
-//! and the evidence.
+//! The result of an evaluator: a value, the bounds within which missing evidence could move it, and
+//! the evidence.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

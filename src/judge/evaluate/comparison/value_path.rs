@@ -1,4 +1,4 @@
-//! //! Parses paths into the arguments and the result of a call, and finds the values at a path.
+//! Parses paths into the arguments and the result of a call, and finds the values at a path.
 
 use std::borrow::Cow;
 use std::slice;

@@ -1,5 +1,5 @@
-//! //! A criterion for one run that could not be built, because the run's expectation did not parse
-//! or contradicts the registered criterion. Contains the fields of its `error` evaluation.
+//! A criterion for one run that could not be built, because the run's expectation did not parse or
+//! contradicts the registered criterion. Contains the fields of its `error` evaluation.
 
 use std::sync::Arc;
 

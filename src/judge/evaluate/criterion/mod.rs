@@ -1,4 +1,4 @@
-//! //! A criterion: a name, a selector, a scope, one evaluator and a threshold. Loading checks the
+//! A criterion: a name, a selector, a scope, one evaluator and a threshold. Loading checks the
 //! criterion, so a loaded criterion can always be applied.
 
 mod alarm;

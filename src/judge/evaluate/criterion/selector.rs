@@ -1,5 +1,5 @@
-//! //! Selects the trajectories to which a criterion applies, by globs over service, root, agent,
-//! calls and attributes.
+//! Selects the trajectories to which a criterion applies, by globs over service, root, agent, calls
+//! and attributes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! //! The evaluators, one file each, and the two enums that list them: [`Evaluator`] and
-//! [`Evidence`], from which the report of an evaluator is rendered.
+//! The evaluators, one file each, and the two enums that list them: [`Evaluator`] and [`Evidence`],
+//! from which the report of an evaluator is rendered.
 
 mod constraints;
 mod efficiency;

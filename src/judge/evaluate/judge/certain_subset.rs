@@ -1,5 +1,5 @@
-//! //! Finds the calls of a trace that was cut short that the rest of the trace cannot change. Uses
-//! the uncertainty that extraction recorded on each call.
+//! Finds the calls of a trace that was cut short that the rest of the trace cannot change. Uses the
+//! uncertainty that extraction recorded on each call.
 
 use std::collections::BTreeMap;
 

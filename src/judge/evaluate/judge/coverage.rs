@@ -1,4 +1,4 @@
-//! //! Counts the judged and the selected trajectories of each criterion. Finds out why a criterion
+//! Counts the judged and the selected trajectories of each criterion. Finds out why a criterion
 //! selects none, and which of its tools no run calls.
 
 use std::collections::BTreeMap;

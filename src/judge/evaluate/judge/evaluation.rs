@@ -1,5 +1,5 @@
-//! //! An evaluation: a trajectory, a criterion, the verdict, and the findings behind the verdict.
-//! The findings are rendered as text on first use.
+//! An evaluation: a trajectory, a criterion, the verdict, and the findings behind the verdict. The
+//! findings are rendered as text on first use.
 
 use std::borrow::Cow;
 use std::hash::{Hash, Hasher};

@@ -1,4 +1,4 @@
-//! //! Judges trajectories by criteria: splits trajectories into agent runs, applies selectors, and
+//! Judges trajectories by criteria: splits trajectories into agent runs, applies selectors, and
 //! turns scores into verdicts.
 
 mod certain_subset;

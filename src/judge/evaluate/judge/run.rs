@@ -1,5 +1,5 @@
-//! //! Judges one run by the registered criteria, the run's case in an example file, and the run's
-//! own expectations.
+//! Judges one run by the registered criteria, the run's case in an example file, and the run's own
+//! expectations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

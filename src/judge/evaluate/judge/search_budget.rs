@@ -1,6 +1,5 @@
-//! //! The budget for searching texts with patterns while one trace or one query is judged.
-//! Evaluations spend it in order. An evaluation that would exceed the remaining budget has no
-//! verdict.
+//! The budget for searching texts with patterns while one trace or one query is judged. Evaluations
+//! spend it in order. An evaluation that would exceed the remaining budget has no verdict.
 
 use crate::evaluate::comparison::captured::MAX_SEARCH;
 use crate::evaluate::comparison::score::Score;

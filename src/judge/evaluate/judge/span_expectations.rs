@@ -1,7 +1,7 @@
-//! //! Parses the expectations on a run's spans. The judged agent must not be able to weaken its
-//! own judgement: its expectations can only add criteria, and an expectation that does not parse is
-//! an `error`. Compiled patterns are dropped after the judgement, so runs cannot fill the memory
-//! with patterns.
+//! Parses the expectations on a run's spans. The judged agent must not be able to weaken its own
+//! judgement: its expectations can only add criteria, and an expectation that does not parse is an
+//! `error`. Compiled patterns are dropped after the judgement, so runs cannot fill the memory with
+//! patterns.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

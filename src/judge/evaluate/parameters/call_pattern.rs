@@ -1,5 +1,5 @@
-//! //! Patterns for single calls: the entries of the lists of `tool_calls`. The evaluator decides
-//! what each list requires.
+//! Patterns for single calls: the entries of the lists of `tool_calls`. The evaluator decides what
+//! each list requires.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

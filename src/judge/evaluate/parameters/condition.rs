@@ -1,4 +1,4 @@
-//! //! Conditions under `where` on the values of a call: parses them, and decides whether values
+//! Conditions under `where` on the values of a call: parses them, and decides whether values
 //! satisfy them.
 
 use std::borrow::Cow;

@@ -1,4 +1,4 @@
-//! //! An expected call: the exact name and, optionally, the arguments.
+//! An expected call: the exact name and, optionally, the arguments.
 
 use std::borrow::Cow;
 use std::fmt;

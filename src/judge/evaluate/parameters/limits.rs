@@ -1,4 +1,4 @@
-//! //! Whole numbers and durations used as limits. Their errors name the field.
+//! Whole numbers and durations used as limits. Their errors name the field.
 
 use std::borrow::Cow;
 use std::fmt;

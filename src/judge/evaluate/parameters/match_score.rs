@@ -1,5 +1,5 @@
-//! //! The scores of a match with a reference, their formulas, and presets that reproduce the
-//! scores of other tools.
+//! The scores of a match with a reference, their formulas, and presets that reproduce the scores of
+//! other tools.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! //! A list of tool names. Parsing interns the names so that judging compares small integers.
+//! A list of tool names. Parsing interns the names so that judging compares small integers.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! //! Rules over calls as they are written, one DECLARE template each. Checks which fields may be
+//! Rules over calls as they are written, one DECLARE template each. Checks which fields may be
 //! combined.
 
 use std::fmt;

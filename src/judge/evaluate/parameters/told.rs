@@ -1,4 +1,4 @@
-//! //! The call values that explanations and details show, and the conditions on these values.
+//! The call values that explanations and details show, and the conditions on these values.
 
 use serde_json::{Value, json};
 use text::code;

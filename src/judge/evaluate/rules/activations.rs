@@ -1,5 +1,5 @@
-//! //! Counts the activations of a rule and the violations among them, and stores some violations
-//! as evidence. An activation is one check of a rule, on a call or on the whole run.
+//! Counts the activations of a rule and the violations among them, and stores some violations as
+//! evidence. An activation is one check of a rule, on a call or on the whole run.
 
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::parameters::rule::Rule;

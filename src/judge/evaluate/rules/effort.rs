@@ -1,5 +1,5 @@
-//! //! Measures a run's effort in each quantity that a limit can apply to, with bounds if evidence
-//! is missing.
+//! Measures a run's effort in each quantity that a limit can apply to, with bounds if evidence is
+//! missing.
 
 use std::collections::BTreeMap;
 

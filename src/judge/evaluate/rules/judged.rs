@@ -1,6 +1,5 @@
-//! //! Judges the calls of one trajectory by one rule at a time: finds the calls that the rule
-//! checks, decides whether they satisfy the rule, and bounds how the rest of a cut trace could
-//! change that.
+//! Judges the calls of one trajectory by one rule at a time: finds the calls that the rule checks,
+//! decides whether they satisfy the rule, and bounds how the rest of a cut trace could change that.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! //! Reads the values at which two kinds of calls must agree. Caches them by path, because rules
+//! Reads the values at which two kinds of calls must agree. Caches them by path, because rules
 //! often share paths.
 
 use hashbrown::HashMap;

@@ -1,4 +1,4 @@
-//! //! Judges single rules and limits over calls: finds the calls that a rule checks, and the calls
+//! Judges single rules and limits over calls: finds the calls that a rule checks, and the calls
 //! that violate the rule.
 
 pub(super) mod activations;

@@ -1,4 +1,4 @@
-//! //! Judges rules about two kinds of calls. For each call, searches for a partner: a call on the
+//! Judges rules about two kinds of calls. For each call, searches for a partner: a call on the
 //! required side, near enough, with no forbidden call in between. The times may allow several
 //! orders of the calls; the answer says whether all, some or none of them satisfy the rule. To find
 //! a partner before a call, the search runs on mirrored intervals.

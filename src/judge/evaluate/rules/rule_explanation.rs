@@ -1,5 +1,5 @@
-//! //! Explains how a rule was violated. The text names calls, and gives the length of a literal
-//! copy. It contains a sum only if explanations show values.
+//! Explains how a rule was violated. The text names calls, and gives the length of a literal copy.
+//! It contains a sum only if explanations show values.
 
 use text::{code, counted, duration_text};
 

@@ -1,4 +1,4 @@
-//! //! Translates each template about two kinds of calls into requirements.
+//! Translates each template about two kinds of calls into requirements.
 
 use super::pairs::{Between, Direction, PairRequirement};
 use crate::evaluate::parameters::rule::{Overlap, Rule};

@@ -1,4 +1,4 @@
-//! //! Judges a rule about a sum. For each call, computes bounds of the sum over this call and the
+//! Judges a rule about a sum. For each call, computes bounds of the sum over this call and the
 //! calls before it.
 
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! //! Tests how expectations on spans are parsed, and which errors they cause.
+//! Tests how expectations on spans are parsed, and which errors they cause.
 
 use otlp::span::SpanId;
 

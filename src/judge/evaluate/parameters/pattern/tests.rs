@@ -1,4 +1,4 @@
-//! //! Tests the matches, errors and running time of patterns. Does not test the regex engine.
+//! Tests the matches, errors and running time of patterns. Does not test the regex engine.
 
 use super::*;
 
