@@ -1,6 +1,6 @@
-//! `scope: agent` in a trace of many runs: the memory for single runs grows with the trace and not
-//! with its square when they are judged, judged again and withdrawn. Counts the bytes of
-//! evaluations; proves nothing about time.
+//! Judges a trace of many runs with `scope: agent`. The memory for single runs must grow with the
+//! trace, not with its square, while runs are judged, judged again and withdrawn. Counts the bytes
+//! of evaluations; does not test time.
 
 #[cfg(test)]
 mod tests {
@@ -49,7 +49,7 @@ mod tests {
         scan::scan(&protobuf, Some(&rules())).unwrap().batch
     }
 
-    /// A desk agent that delegates to this many experts, each with calls of its own.
+    /// Returns a desk agent that delegates to this many experts. Each expert makes some calls.
     fn runs(n_runs: usize) -> Vec<Value> {
         let mut spans = vec![span(1, 0, "invoke_agent", "desk", "gen_ai.agent.name")];
         for run in 0..n_runs {
@@ -69,7 +69,7 @@ mod tests {
         spans
     }
 
-    /// The bytes of the trajectories in evaluations, with shared parts counted once.
+    /// Returns the bytes of the trajectories in evaluations; shared parts count once.
     fn held(evaluations: &[Evaluation]) -> usize {
         let mut parts = BTreeMap::new();
         for evaluation in evaluations {
@@ -103,7 +103,7 @@ mod tests {
             let judged = pipeline.finish(&rules, now);
             assert_eq!(judged.evaluations.len(), 2 * n_runs);
             let first = held(&judged.evaluations);
-            // A late call changes one run; the reports of all other runs stay.
+            // A late call changes one run, so the evaluations of all other runs are not repeated.
             let late = span(900_000, 2, "execute_tool", "drop", "gen_ai.tool.name");
             pipeline.take(batch(&[late]), now);
             let revised = pipeline.finish(&rules, now);
@@ -111,8 +111,7 @@ mod tests {
             assert_eq!(changed.len(), 2, "{changed:#?}");
             assert_eq!(changed[0].trajectory.tool_calls.len(), CALLS_OF_RUN + 1);
             assert_eq!(revised.n_unchanged, 2 * n_runs - 2);
-            // When an outer run with the desk's name takes over all calls, the experts keep theirs.
-            // When every expert proves to be the desk itself, the verdict of each is withdrawn.
+            // A late inner run in each expert's run makes all runs be judged again.
             let renamed: Vec<Value> = (0..n_runs)
                 .map(|run| {
                     let id = 2 + run * (CALLS_OF_RUN + 1);

@@ -1,7 +1,7 @@
-//! Alarms. Every prefix of the first spans of every capture, and generated traces in any order,
-//! span by span: an alarm implies that the final verdict is `fail`, no criterion raises two alarms
-//! about one trace, and batches do not change which alarms are raised. Also tests which criteria
-//! load with `alarm`, what withdraws an alarm, and what a hostile trace costs.
+//! Tests alarms on prefixes of every capture, and on generated traces in any order, span by span.
+//! An alarm implies that the final verdict is `fail`, no criterion raises two alarms about one
+//! trace, and batching does not change which alarms are raised. Also tests which criteria load with
+//! `alarm`, what withdraws an alarm, and how expensive a hostile trace is.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::support::spans::{self, SpanCall, spans_of_run};
 use crate::verdict_stability::criteria::some_about;
 use crate::verdict_stability::{generated_traces, spans_of, whole};
 
-/// The criteria that load with `alarm`, and no others.
+/// Returns rules with the criteria that load with `alarm`.
 fn rules(criteria: &[Value]) -> Rules {
     let with_alarm = criteria.iter().filter_map(|criterion| {
         let mut criterion = criterion.clone();
@@ -38,8 +38,8 @@ fn subject(evaluation: &Evaluation) -> (String, String) {
     )
 }
 
-/// Takes batches of these spans, then judges all traces, as whole or as cut short. Returns the
-/// alarms and the judgements.
+/// Feeds batches of spans to a pipeline, then judges all traces as complete or as cut short.
+/// Returns the alarms and the judgements.
 fn judged(rules: &Rules, batches: impl Iterator<Item = Vec<Span>>, is_cut: bool) -> Judged {
     let now = now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
@@ -49,7 +49,7 @@ fn judged(rules: &Rules, batches: impl Iterator<Item = Vec<Span>>, is_cut: bool)
             spans,
             ..Batch::default()
         };
-        // Each batch comes so late that no trace waits to be judged for alarms.
+        // Each batch arrives so late that no trace is waiting for its next alarm check.
         let now = Now {
             instant: now.instant + 2 * Duration::from_secs(second),
             ..now
@@ -70,8 +70,8 @@ fn judged(rules: &Rules, batches: impl Iterator<Item = Vec<Span>>, is_cut: bool)
     judged
 }
 
-/// Returns the subjects of the alarms, after checking that each became a `fail`, and that none was
-/// missed.
+/// Checks that each alarm became a `fail`, and that no alarm is missing. Returns the subjects of
+/// the alarms.
 fn confirmed(judged: &Judged, whose: &str) -> BTreeSet<(String, String)> {
     let mut raised = BTreeSet::new();
     for alarm in &judged.alarms {
@@ -97,8 +97,8 @@ fn confirmed(judged: &Judged, whose: &str) -> BTreeSet<(String, String)> {
         .iter()
         .filter(|it| it.verdict == Verdict::Fail)
     {
-        // A fail that was certain when the last span had arrived must have raised an alarm. Values
-        // from another trace arrive only when that trace closes, here together with this one.
+        // A fail that was certain when the last span arrived must have raised an alarm. Values from
+        // another trace arrive only when that trace closes, here together with this one.
         let is_missed = fail.trajectory.completeness == CloseReason::Shutdown
             && !fail.trajectory.completed_elsewhere
             && !raised.contains(&subject(fail));
@@ -112,7 +112,7 @@ fn confirmed(judged: &Judged, whose: &str) -> BTreeSet<(String, String)> {
     raised
 }
 
-/// Raises alarms span by span, in batches, and at once.
+/// Raises alarms span by span, in batches, and from a single batch.
 fn raised(rules: &Rules, spans: &[Span], random: &mut Rng, whose: &str) -> usize {
     let is_cut = random.bool();
     let one_by_one = judged(rules, spans.iter().map(|span| vec![span.clone()]), is_cut);
@@ -137,7 +137,7 @@ fn captures_keep_the_promise(half: usize) {
         let mut random = Rng::with_seed(on_whole.trajectories.len() as u64);
         let rules = rules(&some_about(&on_whole.trajectories, &mut random));
         let mut spans = spans_of(scenario, &rules);
-        // Every prefix is judged, so the cost grows with the square.
+        // The cost grows with the square of the number of spans, because every prefix is judged.
         spans.truncate(number("SPANSCORE_TEST_SPANS", 48) as usize);
         if random.bool() {
             random.shuffle(&mut spans);
@@ -185,7 +185,7 @@ fn alarms_on_generated_traces_become_fails() {
     );
 }
 
-// === what raises an alarm, and what ends one ===
+// === what raises an alarm, and what withdraws one ===
 
 fn criterion(evaluate: &Value) -> Result<Criterion, String> {
     let written = json!({ "name": "c", "alarm": true, "evaluate": evaluate });
@@ -330,7 +330,7 @@ fn no_deletion() -> Rules {
         "evaluate": { "tool_calls": { "disallowed": ["^delete$"] } } })])
 }
 
-/// The spans of a run whose root has not arrived.
+/// Returns the spans of a run whose root has not arrived.
 fn open_run(rules: &Rules, trace: u64, tools: &[&str]) -> Vec<Span> {
     let call = |name: &&str| SpanCall {
         name: (*name).to_owned(),
@@ -413,8 +413,8 @@ fn a_condition_on_arguments_does_not_wait_for_the_spans_above_the_call() {
         args: (*amount > 0).then(|| json!({ "amount": amount })),
         ..SpanCall::default()
     };
-    // The amount of the call, and the amount of a span above it; none is 0. With another amount it
-    // is another call.
+    // The amounts of the call and of a span above it (0: no amount). A span with another amount is
+    // another call.
     for (amounts, is_raised) in [
         ([5000, 5000], true),
         ([5000, 0], true),
@@ -439,7 +439,8 @@ fn a_condition_on_arguments_does_not_wait_for_the_spans_above_the_call() {
     }
 }
 
-/// A span below span `above` that reports a call of `transfer`, nested deeper the later it starts.
+/// Returns a span below span `above` that reports a call of `transfer`. Spans that are nested
+/// deeper start later.
 fn report(
     number: u64,
     above: u64,
@@ -603,7 +604,7 @@ fn a_trace_of_many_calls_waits_and_is_judged_within_a_second() {
         assert_eq!(judged.alarms.len(), 0);
     }
     assert_eq!(n_postponed, 1, "it waits from then on");
-    // Other traces do not wait for it.
+    // Other traces are not delayed.
     let beside = take(&mut pipeline, &rules, open_run(&rules, 2, &["delete"]));
     assert_eq!(beside.alarms.len(), 1);
     let due = pipeline.next_deadline().unwrap();
@@ -630,7 +631,7 @@ fn a_reload_judges_open_runs_by_new_alarms() {
     assert_eq!(judged.alarms.len(), 0);
     let rules = no_deletion();
     assert_eq!(pipeline.advance(&rules, start).alarms.len(), 1);
-    // The spans of a request that was scanned before the reload.
+    // These spans belong to a request that was scanned before the reload.
     let in_flight = Batch {
         spans: open_run(&before, 2, &["delete"]),
         watched_by: before.watched_by(),
@@ -639,7 +640,7 @@ fn a_reload_judges_open_runs_by_new_alarms() {
     let mut judged = Judged::default();
     pipeline.take_into(&rules, in_flight, start, &mut judged);
     assert_eq!(judged.alarms.len(), 1);
-    // A criterion that keeps its name and ceases to raise alarms ends none.
+    // A criterion with the same name that raises no alarms must not withdraw one.
     let quiet = json!({ "name": "no deletion",
         "evaluate": { "tool_calls": { "disallowed": ["^delete$"] } } });
     let quiet = Rules::new(vec![serde_json::from_value(quiet).unwrap()]);
@@ -657,7 +658,7 @@ fn a_call_that_may_be_another_report_of_a_call_raises_no_alarm() {
         ..SpanCall::default()
     };
     let mut run = spans_of_run(1, &[], &[call("c"), call("c"), call("c")]);
-    // Two calls of a tool's server, one without a name, below a span that has not arrived.
+    // Two spans of a tool's server, one of them without a name, below a span that has not arrived.
     for span in &mut run[2..] {
         span.parent_span_id = vec![9; 8];
         span.flags = 0x300;

@@ -1,8 +1,7 @@
 //! Feeds the pipeline every captured session of every framework in random order, in random batches,
-//! with repetitions, and with waits of all lengths in between. Each judgement is reported once,
-//! revisions count up from 0, and the last one equals the judgement of the same spans sent at once.
-//! Arrival is random but seeded. Proves nothing about limits and budgets, nor whether a judgement
-//! is right.
+//! with repetitions and with pauses of all lengths. Each judgement is reported once, revisions
+//! count up from 0, and the last revision equals the judgement of the same spans sent together. The
+//! order is random but seeded. Does not test limits and budgets, or whether a judgement is right.
 
 #[cfg(test)]
 mod tests {
@@ -24,8 +23,8 @@ mod tests {
     /// Number of random arrivals of each session; `.ci/extended properties` has more rounds.
     const N_ARRIVALS: u64 = 1;
 
-    /// Criteria: one for the trace, one for each agent run, one that reads arguments, one that
-    /// selects only some traces, and those that read times.
+    /// Returns criteria: one for the trace, one for each agent run, one that reads arguments, one
+    /// that selects only some traces, and some that read times.
     fn rules() -> Rules {
         let criteria = [
             json!({
@@ -101,7 +100,7 @@ mod tests {
         let criteria = criteria
             .map(|criterion| serde_json::from_value(criterion).unwrap())
             .into();
-        // The attributes that scores copy by default, as configurations have it.
+        // The attributes that scores copy by default.
         let copied = ["gen_ai.agent.name", "gen_ai.conversation.id", "session.id"];
         let copied = copied.map(str::to_owned);
         Rules::following(
@@ -113,7 +112,7 @@ mod tests {
         )
     }
 
-    /// The defaults of docs/design.md#configuration, without limits and without forgetting.
+    /// Returns the defaults of docs/design.md#configuration, but with unlimited memory and history.
     fn settings() -> Settings {
         Settings {
             settle: Duration::from_secs(5),
@@ -141,10 +140,10 @@ mod tests {
         batches.flat_map(|batch| batch.spans).collect()
     }
 
-    /// The subject of a verdict: trace, agent run where each run is judged, criterion.
+    /// The subject of a verdict: the trace, the agent run if each run is judged, and the criterion.
     type Subject = (String, Option<String>, String);
 
-    /// The reports by subject: one entry for each revision.
+    /// The revisions of each subject's evaluation, in order.
     #[derive(Default)]
     struct Reports(BTreeMap<Subject, Vec<Value>>);
 
@@ -183,7 +182,7 @@ mod tests {
             }
         }
 
-        /// The final report, or none if it was withdrawn.
+        /// Returns the last revision; `None` if it was withdrawn.
         fn last(&self, subject: &Subject) -> Option<&Value> {
             self.0
                 .get(subject)?
@@ -192,7 +191,7 @@ mod tests {
         }
     }
 
-    /// Everything that a reader sees, except the number of revisions.
+    /// Returns everything that a reader sees, except the revision's number.
     fn what(evaluation: &Evaluation) -> Value {
         let Evaluation {
             trajectory,
@@ -225,7 +224,7 @@ mod tests {
             .starts_with("withdrawn: ")
     }
 
-    /// Feeds batches with a wait after each, then lets everything settle.
+    /// Feeds batches, each followed by a pause, then waits until all traces are judged.
     fn fed(rules: &Rules, batches: impl IntoIterator<Item = (Vec<Span>, u64)>) -> Reports {
         let mut now = now();
         let mut pipeline = Pipeline::new(settings(), now);

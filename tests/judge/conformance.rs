@@ -1,8 +1,9 @@
 //! Compares spanscore with the answers of the reference evaluators (`tests/conformance/*.jsonl`).
 //! Each criterion is loaded from the text of a configuration file, and the calls arrive as OTLP
-//! spans through scan and pipeline. A case is set aside, counted and printed if its tag says that
-//! the reference contradicts its documentation, or that its answer is peculiar to its language.
-//! Proves nothing about conventions other than OpenTelemetry's own, nor about traces cut short.
+//! spans through the scan and the pipeline. Skips, counts and prints a case if its tag says that
+//! the reference contradicts its documentation, or that the answer depends on the reference's
+//! language. Does not test conventions other than OpenTelemetry's own, or traces that were cut
+//! short.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +70,7 @@ const SET_ASIDE: [&str; 11] = [
     "strict-first-mismatch",
 ];
 
-/// The fields of `details` to compare; the wording of explanations differs between implementations.
+/// The fields of `details` to compare. The wording of explanations differs between implementations.
 const COMPARED: [&str; 6] = [
     "lcs",
     "success",
@@ -131,7 +132,7 @@ fn every_case_is_answered_as_the_reference_answers_it() {
     assert!(n_compared >= 60, "only {n_compared} cases were compared");
 }
 
-/// Returns the reason why a case is not compared; `None` if it is compared.
+/// Returns the reason why a case is skipped; `None` if it is compared.
 fn set_aside(case: &Value) -> Option<String> {
     let tags: Vec<&str> = case["tags"]
         .as_array()
@@ -142,8 +143,8 @@ fn set_aside(case: &Value) -> Option<String> {
     if let Some(tag) = tags.iter().find(|tag| SET_ASIDE.contains(tag)) {
         return Some((*tag).to_owned());
     }
-    // If no call has arguments, a trace cannot show that capture is on, and `not_evaluated` is the
-    // answer.
+    // If no call has arguments, a trace cannot show that capture is on, so the answer would be
+    // `not_evaluated`.
     let none_carries = |field: &str| {
         case["calls"]
             .as_array()
@@ -186,7 +187,7 @@ fn answer(evaluator: &str, case: &Value) -> Result<Evaluation, String> {
         .expect("the selector matches every trajectory"))
 }
 
-/// The evaluations of one run, all the way from its bytes.
+/// Judges one run from its bytes.
 fn judged(rules: &Rules, calls: &[SpanCall]) -> Judged {
     let now = now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
@@ -195,7 +196,7 @@ fn judged(rules: &Rules, calls: &[SpanCall]) -> Judged {
     pipeline.finish(rules, now)
 }
 
-/// Cases contain all sorts of names and values; none of them may change on its way through spans.
+/// Cases contain unusual names and values. Spans must not change any of them.
 #[test]
 fn odd_names_and_values_come_through_spans_as_they_are() {
     let names = [

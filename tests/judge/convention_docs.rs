@@ -1,6 +1,6 @@
 //! Compares `docs/conventions.md` with its only source, the doc comments and tables of the
-//! conventions, and every attribute that a convention's code reads with its section of the page.
-//! Does not prove that a sentence about an attribute is true; the captures do.
+//! conventions. Also compares each section of the page with the attributes that the convention's
+//! code reads. Does not prove that a sentence about an attribute is true; the captures do.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ counts. A call failed if it has a mark in the row *Error*, the status ERROR, or 
 marks [at the end](#shared-attributes).
 ";
 
-/// The rows of a convention's table, by the field that contains them.
+/// The rows of a convention's table, and the field that each row shows.
 const ROWS: &[(&str, &str)] = &[
     ("tool", "Tool call"),
     ("agent", "Agent run"),
@@ -41,7 +41,7 @@ const ROWS: &[(&str, &str)] = &[
     ("agent_name", "Agent"),
 ];
 
-/// Attributes, by the names of their constants.
+/// The attribute key of each constant.
 struct Keys(BTreeMap<String, String>);
 
 impl Keys {
@@ -60,7 +60,7 @@ impl Keys {
         Self(keys)
     }
 
-    /// The attributes that a piece of code names as `keys::X`, in the order of the code.
+    /// Returns the attributes that some code names as `keys::X`, in the order of the code.
     fn named_in(&self, code: &str) -> Vec<&str> {
         let names = code.split("keys::").skip(1).map(|rest| {
             let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
@@ -78,20 +78,20 @@ impl Keys {
     }
 }
 
-/// The place of a convention in the source.
+/// A convention's part of the source.
 struct Section {
     name: String,
     /// The description of the convention, in paragraphs.
     introduction: String,
-    /// Rows that the doc comment spells out, `- Error: …`.
+    /// Rows that the doc comment contains, such as `- Error: …`.
     told: BTreeMap<String, String>,
-    /// The constant, and the functions that build a call.
+    /// The convention's constant, and the functions that build a call.
     code: String,
-    /// All the code of the convention.
+    /// The complete code of the convention.
     whole: String,
 }
 
-/// The constants in the order of precedence, as `file::CONSTANT`.
+/// Returns the file and the constant of each convention, in the order of precedence.
 fn in_order() -> Vec<(String, String)> {
     let table = read(&format!("{FOLDER}/mod.rs"));
     let (_, table) = table
@@ -164,7 +164,7 @@ impl Section {
         }
     }
 
-    /// The text of a field of a `Kinds { … }` or `SpanCall { … }` literal.
+    /// Returns the text of a field in a `Kinds { … }` or `SpanCall { … }` literal.
     fn field(&self, field: &str) -> Option<&str> {
         let start = ["Kinds {", "SpanCall {"].iter().find_map(|literal| {
             let at = self.code.match_indices(literal).find(|(at, _)| {
@@ -228,7 +228,7 @@ impl Section {
 
     fn attributes(&self, field: &str, keys: &Keys) -> Option<String> {
         let mut text = self.field(field)?.to_owned();
-        // A list may have a constant of its own.
+        // A list may be defined by a separate constant.
         for constant in self.code.split("\nconst ").skip(1) {
             let (name, rest) = constant.split_once(": &[KeyId] = ").unwrap_or_default();
             if !name.is_empty() && text.contains(name) {
@@ -253,7 +253,7 @@ impl Section {
     }
 }
 
-/// The paragraphs of a doc comment, and its items `- Title: text`.
+/// Splits a doc comment into its paragraphs and its items `- Title: text`.
 fn parted<'a>(lines: impl Iterator<Item = &'a str>) -> (String, BTreeMap<String, String>) {
     let (mut paragraphs, mut told) = (Vec::new(), BTreeMap::new());
     let mut title = None;
@@ -282,7 +282,7 @@ fn code(text: impl AsRef<str>) -> String {
     format!("`{}`", text.as_ref())
 }
 
-/// The attributes open to every convention, from the lists of `keys.rs`.
+/// Returns the attributes that every convention reads, from the lists in `keys.rs`.
 fn shared(keys: &Keys) -> String {
     let source = read("src/judge/extract/spans/keys.rs");
     let list = |constant: &str| -> String {
@@ -296,7 +296,7 @@ fn shared(keys: &Keys) -> String {
         for word in list.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
             if word.chars().all(is_constant)
                 && let Some(key) = keys.0.get(word)
-                // Exclude our own name for the body of a log record.
+                // Exclude our own key for the body of a log record.
                 && !key.starts_with("spanscore.")
             {
                 found.push(code(key));
@@ -331,7 +331,7 @@ fn shared(keys: &Keys) -> String {
     text
 }
 
-/// The rows `(KEY, "word")` of the shared marks of a failure.
+/// Returns the rows `(KEY, "word")` of the shared failure marks.
 fn failures(source: &str, keys: &Keys) -> String {
     let (_, rest) = source
         .split_once("const FAILURES: ")
@@ -365,7 +365,7 @@ fn a_section_names_every_attribute_that_its_code_reads() {
         let section = Section::read(&file, &constant);
         let text = section.text(&keys);
         for key in keys.named_in(&section.whole) {
-            // Exclude our own mark of a cut value, which no sender sets.
+            // Exclude our own mark for a cut value, which no sender sets.
             if key.starts_with("spanscore.lost.") {
                 continue;
             }

@@ -1,6 +1,6 @@
-//! Runs the cases of `tests/corpus/*.yaml` through `judge`: the calls, the criterion, the expected
-//! answer. A case contains only the fields that it tests. Does not prove how spans become calls,
-//! nor where an error is reported in a file.
+//! Runs the cases of `tests/corpus/*.yaml` through `judge`. A case has calls, a criterion and the
+//! expected answer, and contains only the fields that it tests. Does not prove how spans become
+//! calls, or where an error is reported in a file.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::support::calls::{Written, judged};
 
-/// The files of the corpus, by name without `.yaml`: one per evaluator, and others.
+/// Returns the corpus files by name without `.yaml`: one per evaluator, and some others.
 fn files() -> Vec<(String, String)> {
     let mut files: Vec<(String, String)> =
         fs::read_dir(Path::new(crate::ROOT).join("tests/corpus"))
@@ -53,29 +53,30 @@ fn every_evaluator_has_a_file() {
     }
 }
 
-/// One case. The fields of the trajectory are beside the expectations, so the map is split by key.
+/// The expectations of one case. The case also contains the trajectory's fields, so the map is
+/// split by key.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Expected {
     name: String,
-    /// The fields of one criterion; or several complete criteria.
+    /// The fields of one criterion, or several complete criteria.
     #[serde(default)]
     criteria: Vec<Value>,
     #[serde(default)]
     explain_values: bool,
-    /// `expectations.from_spans`.
+    /// The setting `expectations.from_spans`.
     #[serde(default)]
     from_spans: FromSpans,
-    /// The contents of the cases file.
+    /// The entries of the cases file.
     #[serde(default)]
     examples: Vec<Value>,
-    /// The expected fields of every evaluation, in order; a single evaluation needs no list.
+    /// The expected fields of every evaluation, in order. A single evaluation needs no list.
     #[serde(default)]
     answers: Option<Vec<Map<String, Value>>>,
-    /// Part of the message that refuses the criterion on loading.
+    /// A part of the message that rejects the criterion.
     #[serde(default)]
     refused: Option<String>,
-    /// Parts of the warnings, in order.
+    /// A part of each warning, in order.
     #[serde(default)]
     warnings: Option<Vec<String>>,
 }
@@ -215,7 +216,7 @@ fn run(case: Map<String, Value>) -> Result<(), String> {
         })
 }
 
-/// Checks that the rows of the page fit the verdict, and refer only to calls of the trajectory.
+/// Checks that the alignment rows match the verdict and refer only to calls of the trajectory.
 fn check_alignment(evaluation: &Evaluation) -> Result<(), String> {
     let rows = evaluation.alignment();
     let n_calls = evaluation.trajectory.tool_calls.len();
@@ -247,7 +248,7 @@ fn expectations(from_spans: FromSpans, entries: Vec<Value>) -> Result<Expectatio
     })
 }
 
-/// An entry of an example file, with the id of its run.
+/// Parses an entry of an example file. Returns the id of its run and the expectation.
 fn example(mut entry: Value) -> Result<(String, Expectation), String> {
     fn read<T: DeserializeOwned>(value: Value) -> Result<T, String> {
         serde_json::from_value(value).map_err(|error| error.to_string())

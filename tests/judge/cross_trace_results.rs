@@ -1,6 +1,6 @@
-//! Hand-written agent loops: each request to the model is a separate trace, and the result of a
-//! call is in the next request. OTLP requests in every order of arrival yield the same evaluations.
-//! Proves nothing about how other instrumentations spell messages.
+//! Tests hand-written agent loops. Each request to the model is a separate trace, and the result of
+//! a call is in the next request. OTLP requests in any order of arrival must give the same
+//! evaluations. Does not test how other instrumentations write messages.
 
 #[cfg(test)]
 mod tests {
@@ -28,8 +28,8 @@ mod tests {
         Rules::new(vec![criterion])
     }
 
-    /// A request to the model, this many seconds after the start, with the tool results that it
-    /// sends and the calls in the model's answer.
+    /// Returns a request to the model, this many seconds after the start. `answers` are the tool
+    /// results that it contains, `asks` the calls that the model's reply requests.
     fn request(service: &str, second: u64, answers: &[(&str, &str)], asks: &[&str]) -> Batch {
         let text =
             |key: &str, text: String| json!({ "key": key, "value": { "stringValue": text } });
@@ -187,8 +187,7 @@ mod tests {
             [2, 0, 1],
             [2, 1, 0],
         ] {
-            // One bit for each trace: is everything that is due judged before the next trace
-            // arrives?
+            // A bit is set if the traces are judged before the next trace arrives.
             for waits in 0..8 {
                 let mut fed = Fed::new(settings());
                 for (place, at) in order.into_iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Compares `docs/evaluators.md` and the descriptions in the schema with the doc comments of the
-//! evaluators, their only source. Does not prove that the comments are true; the corpus does.
+//! Compares `docs/evaluators.md` and the descriptions in the schema with their only source, the doc
+//! comments of the evaluators. Does not prove that the comments are true; the corpus does.
 
 use std::fs;
 
@@ -56,7 +56,7 @@ trace:
   while an enclosing run could be missing.
 ";
 
-/// Evaluators in the order of the list.
+/// Returns the names of the evaluators, in the order of the source.
 fn names() -> Vec<String> {
     let source = read("src/judge/evaluate/evaluators/mod.rs");
     let (_, list) = source
@@ -84,7 +84,7 @@ fn snake_case(variant: &str) -> String {
     name
 }
 
-/// The doc comment of the evaluator's struct: the one with the headings.
+/// Returns the doc comment of the evaluator's struct, which contains the headings.
 fn doc_of(name: &str) -> Vec<String> {
     let source = read(&format!("src/judge/evaluate/evaluators/{name}.rs"));
     let mut doc = Vec::new();
@@ -98,7 +98,7 @@ fn doc_of(name: &str) -> Vec<String> {
     panic!("src/judge/evaluate/evaluators/{name}.rs: no doc comment with the headings");
 }
 
-/// The doc comment of `where`'s conditions.
+/// Returns the doc comment of the conditions under `where`.
 fn doc_of_values() -> String {
     let source = read("src/judge/evaluate/parameters/condition.rs");
     let (before, _) = source

@@ -1,6 +1,6 @@
-//! Properties of evaluators on random calls and criteria: a stricter criterion never scores higher,
-//! scores lie in 0..=1, and an early verdict never changes when the rest of the trace arrives. Does
-//! not prove that a trace is cut short where it should be.
+//! Tests properties of evaluators with random calls and criteria: a stricter criterion never scores
+//! higher, scores lie in 0..=1, and an early verdict never changes when the rest of the trace
+//! arrives. Does not prove that a trace is cut short where it should be.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 use crate::support::calls::{Call, Written, judged};
 
 fn one(evaluate: Value, threshold: f64, written: &Written) -> Option<Evaluation> {
-    // Some random criteria are refused, as they should be (empty orders, lists without a
-    // requirement).
+    // Some random criteria are rejected, as they should be (empty orders, lists without an entry).
     let criterion: Criterion = serde_json::from_value(
         json!({ "name": "any", "evaluate": evaluate, "threshold": threshold }),
     )
@@ -178,7 +177,7 @@ fn constraints() -> impl Strategy<Value = Value> {
     )
 }
 
-/// A rule of any template, with some of its fields.
+/// Generates a rule of any template, with some of its fields.
 fn rule() -> impl Strategy<Value = Value> {
     let templates = vec![
         "existence",
@@ -365,7 +364,7 @@ proptest! {
         }
     }
 
-    /// Any of the calls may be known early, with steps that may still move; calls that have not
+    /// Any of the calls may be seen early, with steps that may still change. Calls that have not
     /// ended lack their values.
     #[test]
     fn a_verdict_given_early_never_changes(
@@ -413,9 +412,9 @@ proptest! {
         }
     }
 
-    /// Compares the hash of the visible parts of two evaluations, computed without rendering text,
-    /// with the text. The calls have equal names; each may have different values, or have ended in
-    /// only one of the trajectories.
+    /// Two evaluations with the same visible text must have the same hash, and only these. The hash
+    /// is computed without rendering text. The calls have equal names, but may have different
+    /// values, or may have ended in only one of the trajectories.
     #[test]
     fn two_evaluations_have_the_same_hash_exactly_where_their_text_is_the_same(
         calls in prop::collection::vec((call(), call(), any::<bool>()), 0..5),
@@ -483,7 +482,7 @@ proptest! {
         );
     }
 
-    /// Private values stay private, whatever is called and expected.
+    /// Private values stay private, regardless of the calls and the expectations.
     #[test]
     fn values_are_shown_only_where_that_is_allowed(
         calls in prop::collection::vec(call(), 1..7),
@@ -505,9 +504,9 @@ proptest! {
     }
 }
 
-/// Every trajectory of up to three of these calls, with every early subset, with all or none of the
-/// early calls unfinished, and with their final steps or all steps 0; judged by criteria with one
-/// requirement each.
+/// Tests every trajectory of up to three of these calls, with every early subset of its calls. All
+/// or none of the early calls are unfinished, and they have their final steps or step 0. Each
+/// criterion has a single requirement.
 #[test]
 fn no_verdict_given_early_changes_on_any_short_trajectory() {
     let alphabet = [
@@ -525,8 +524,8 @@ fn no_verdict_given_early_changes_on_any_short_trajectory() {
         let (criteria, explain) = (&criteria, Explain::default());
         judged(criteria, &Expectations::default(), &written, &explain)
     };
-    // Many trajectories have the same early calls. The key is these calls, the index of the
-    // unfinished one, and whether their steps are moved.
+    // Many trajectories have the same early calls. The key consists of these calls, the index of
+    // the unfinished call, and whether their steps are changed.
     let mut firsts: BTreeMap<(Vec<usize>, Option<usize>, bool), Vec<Evaluation>> = BTreeMap::new();
     let (mut n_early, mut n_certain) = (0, 0);
     for len in 0..=3_u32 {
@@ -715,7 +714,7 @@ fn one_thing_each() -> Vec<Arc<Criterion>> {
     list.into_iter().enumerate().flat_map(load).collect()
 }
 
-/// The path is named even if another rule is violated.
+/// The sentence about a path without values appears even if another rule is violated.
 #[test]
 fn a_path_that_leads_nowhere_is_named_and_in_the_hash() {
     let evaluate = json!({ "constraints": { "rules": [

@@ -1,5 +1,5 @@
-//! From the bytes of requests to judgements, with several traces and large values at once. Proves
-//! nothing about time: a recording is judged at its end.
+//! Judges requests from their bytes, with several traces and with large values. Does not test time:
+//! a recording is judged at its end.
 
 use std::collections::BTreeMap;
 
@@ -32,8 +32,8 @@ fn judged(rules: &Rules, requests: impl IntoIterator<Item = Vec<Span>>) -> Judge
 
 // === unrelated traces ===
 
-/// One criterion for each evaluator, more for what can be certain early, and one that judges each
-/// agent's run.
+/// Returns one criterion for each evaluator, some more for results that can be certain early, and
+/// one with `scope: agent`.
 fn of_every_evaluator() -> Rules {
     let evaluators = json!({
         "tool_call_order": { "tool_calls_order": ["a", "b", "a"] },
@@ -118,7 +118,7 @@ fn calls() -> impl Strategy<Value = Vec<SpanCall>> {
     prop::collection::vec(call, 0..6)
 }
 
-/// The verdicts by trace.
+/// Returns the verdicts of each trace.
 fn said(judged: &Judged) -> BTreeMap<String, Vec<String>> {
     let mut said: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for evaluation in &judged.evaluations {
@@ -177,7 +177,7 @@ proptest! {
 
 // === early verdicts ===
 
-/// A span as an SDK may send it when the span starts.
+/// Returns a span as an SDK may send it when the span starts.
 fn started(span: &Span) -> Span {
     let mut span = Span {
         end_time_unix_nano: 0,
@@ -194,8 +194,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Any of the spans arrive early, some before they have ended, and the root never; the trace is
-    /// judged, and then the rest arrives.
+    /// Any of the spans arrive early, some of them unfinished, and the root never does. The trace
+    /// is judged, and then the rest arrives.
     #[test]
     fn a_verdict_given_early_stands_when_the_rest_arrives(
         (spans, early) in calls().prop_flat_map(|calls| {
@@ -242,7 +242,7 @@ proptest! {
         for (name, first) in first.iter().filter(|(_, first)| {
             first.trajectory.cut_short && first.verdict != Verdict::NotEvaluated
         }) {
-            // An unchanged report is not repeated.
+            // An evaluation is not repeated unless it has changed.
             if let Some(last) = last.get(name) {
                 prop_assert_eq!(
                     first.verdict,
@@ -259,7 +259,7 @@ proptest! {
 
 // === large values ===
 
-/// Exponential for an engine that backtracks.
+/// Takes exponential time in an engine that backtracks.
 const HOSTILE: &str = r"^(a+)+$|(a|aa)+b|(\w+\s?)*!$";
 
 fn with_a_result_of_10_mb() -> Vec<Span> {
@@ -337,14 +337,14 @@ fn kept_whole_it_takes_a_hostile_pattern_linear_time() {
             .len(),
         (10 << 20) + 1
     );
-    // The search either ends soon or never.
+    // The search either ends quickly or not at all.
     assert_eq!(judged.evaluations[0].verdict, Verdict::Pass);
 }
 
-/// Large once its repetition is written out, so it counts as slow to search with.
+/// A pattern that counts as slow, because it is large when its repetition is unrolled.
 const SLOW: &str = "[a-z ]{60}!";
 
-/// Calls with results of 12 KiB each.
+/// Returns calls with results of 12 KiB each.
 fn with_slow_results(n_calls: usize, attributes: &[(&str, &str)]) -> Vec<Span> {
     let call = SpanCall {
         name: "read".to_owned(),
@@ -387,7 +387,7 @@ fn searches_of_one_evaluation_have_a_limit_whoever_wrote_the_pattern() {
 
 #[test]
 fn the_criteria_of_a_trace_share_one_limit_and_a_run_cannot_spend_theirs() {
-    // Counts as slow like the other pattern, but is quick.
+    // Counts as slow like the other pattern, but searches quickly.
     let slow = json!({ "name": "read", "result": "![a-z ]{60}" });
     let evaluate = json!({ "tool_calls": { "disallowed": [slow] } });
     let criteria: Vec<Value> = (0..8)
@@ -407,7 +407,8 @@ fn the_criteria_of_a_trace_share_one_limit_and_a_run_cannot_spend_theirs() {
             .map(|evaluation| evaluation.verdict)
             .collect::<Vec<_>>()
     };
-    // Each evaluation takes more than half of its limit, so six fit into the limit of a trace.
+    // Each evaluation needs more than half of its limit, so six of them fit into the limit of a
+    // trace.
     let alone = verdicts(&criteria, 100, &[]);
     let n_passed = alone
         .iter()
@@ -419,7 +420,7 @@ fn the_criteria_of_a_trace_share_one_limit_and_a_run_cannot_spend_theirs() {
         vec![Verdict::NotEvaluated; 8 - n_passed],
         "the first criteria decide, the rest cannot"
     );
-    // The run's own expectation has a limit of its own, at any position in the order.
+    // The run's own expectation has a separate limit, at any position in the order.
     let carrying = [("spanscore.expect", expect.as_str())];
     let mut beside = verdicts(&criteria, 100, &carrying);
     assert_eq!(beside.pop(), Some(Verdict::Pass));

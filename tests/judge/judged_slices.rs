@@ -1,5 +1,5 @@
-//! Results of many traces that become due at once are passed on in slices, with heartbeats in
-//! between, and equal the results of a single call. Counts evaluations; proves nothing about the
+//! The results of many traces that become due together are delivered in slices, with heartbeats in
+//! between. They must equal the results of a single call. Counts evaluations; does not test the
 //! memory of a process.
 
 #[cfg(test)]
@@ -12,8 +12,8 @@ mod tests {
     use otlp::{json as otlp_json, scan};
     use serde_json::{Value, json};
 
-    /// Maximum number of evaluations in memory at once: they count as 1.5 KiB each against the 256
-    /// KiB of a slice.
+    /// Maximum number of evaluations in memory. Each counts as 1.5 KiB against the 256 KiB of a
+    /// slice.
     const MAX_HELD: usize = 256 / 3 * 2 + 2;
 
     /// Records each slice and each heartbeat.
@@ -55,7 +55,7 @@ mod tests {
         Rules::new(criteria.collect())
     }
 
-    /// Traces of one call each.
+    /// Returns traces of one call each.
     fn batch(rules: &Rules, n_traces: usize) -> Batch {
         let spans: Vec<Value> = (1..=n_traces)
             .map(|trace| {

@@ -1,6 +1,7 @@
-//! Judging from a log: the judgements and their times are a function of the log, and a successor
-//! that takes it over at any moment continues without a missing, torn or wrong score, and marks
-//! every score that it repeats. The log is a list here; `tests/kafka/run` has a real broker.
+//! Tests judging from a log. The judgements and their times must be a function of the log. A
+//! successor that takes over at any moment must continue without a missing, partial or wrong score,
+//! and must mark every score that it repeats. The log is a list here; `tests/kafka/run` uses a real
+//! broker.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -47,11 +48,11 @@ fn settings() -> Settings {
     }
 }
 
-/// A record: when it arrived, and its request.
+/// A record: its arrival time and its request.
 type Record = (u64, Vec<u8>);
 
-/// The spans of a run with their arrivals. In a short run the agent's span comes before the last,
-/// which may be late.
+/// Returns the spans of a run with their arrival times. In a short run, the agent's span precedes
+/// the last span, which may be late.
 fn run_of(trace: u64, begin: u64, step: u64, late_by: u64) -> Vec<(u64, Span)> {
     let names = ["look", "look", "rm", "write", "list", "rm"];
     let calls = names.iter().take(3 + (trace % 4) as usize);
@@ -62,7 +63,7 @@ fn run_of(trace: u64, begin: u64, step: u64, late_by: u64) -> Vec<(u64, Span)> {
     let mut spans = spans_of_run(trace, &[], &calls.collect::<Vec<_>>());
     let root = spans.remove(0);
     let last = spans.len() as u64;
-    // A run that is longer than `overlap` has no late span.
+    // A run longer than `overlap` has no late span.
     let has_late = step <= SECOND;
     spans.insert(spans.len() - usize::from(has_late), root);
     let arrival = |idx: u64| begin + idx * step + if idx == last { late_by } else { 0 };
@@ -83,15 +84,15 @@ fn run_of(trace: u64, begin: u64, step: u64, late_by: u64) -> Vec<(u64, Span)> {
     timed.collect()
 }
 
-/// Runs that overlap, some of several minutes, some with a late span, many records in the same
-/// millisecond.
+/// Returns a log of runs that overlap. Some last several minutes, some have a late span, and many
+/// records arrive in the same millisecond.
 fn log(seed: u64) -> Vec<Record> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut arrivals = Vec::new();
     for trace in 1..=N_TRACES {
         let begin = BEGIN + rng.u64(..1_500) * SECOND;
         let step = [MILLI, SECOND, 40 * SECOND][rng.usize(..3)];
-        // A late span finds a trace that began within `overlap`.
+        // A late span must find its trace, so the trace must begin within `overlap`.
         let late_by = if step > SECOND {
             0
         } else {
@@ -108,12 +109,12 @@ fn log(seed: u64) -> Vec<Record> {
     records
 }
 
-/// A judge of the log, and the scores that it has sent.
+/// A process that judges the log, and the scores that it has sent.
 struct Owner {
     judge: LogJudge,
     rules: Rules,
     sent: Vec<Sent>,
-    /// Some marks, each with the number of scores that had been sent before it.
+    /// Some of the marks, each with the number of scores sent before it.
     marks: Vec<(usize, LogMark)>,
 }
 
@@ -124,7 +125,7 @@ struct Sent {
 }
 
 impl Sent {
-    /// A backend keeps one score for each of these keys.
+    /// Returns the key under which a backend stores one score.
     fn key(&self) -> (String, String, u64) {
         let line: Value = serde_json::from_str(&self.line).unwrap();
         let text = |key: &str| line[key].as_str().unwrap().to_owned();
@@ -180,7 +181,7 @@ impl Owner {
         self.keep(&judged);
     }
 
-    /// Reads from its next record to `end`, and then waits until everything is judged.
+    /// Reads the log up to `end`, then waits until everything is judged.
     fn read(&mut self, log: &[Record], end: usize) {
         let from = self.judge.next_offset() as usize;
         for (offset, record) in log.iter().enumerate().take(end).skip(from) {
@@ -220,8 +221,8 @@ fn what_is_judged_does_not_depend_on_when_the_time_is_told() {
     }
 }
 
-/// Takes the log over after `n_read` records, at the mark `n_left` before the last one, and
-/// compares the scores of both owners with those of a single, undisturbed owner.
+/// A second owner takes over after `n_read` records, from the mark `n_left` marks before the last
+/// one. Compares the scores of both owners with those of a single owner that was never interrupted.
 fn take_over(log: &[Record], expected: &[Sent], n_read: usize, n_left: usize, waits: u64) {
     let mut first = Owner::new(0, None);
     first.read(log, n_read);
@@ -237,7 +238,7 @@ fn take_over(log: &[Record], expected: &[Sent], n_read: usize, n_left: usize, wa
 
     let case = format!("after {n_read} records, {n_left} marks before, {waits}");
     let expected: BTreeMap<_, _> = expected.iter().map(|it| (it.key(), &it.line)).collect();
-    // The last scores that the first owner sent may have arrived or not.
+    // The last scores that the first owner sent may or may not have arrived.
     for n_arrived in [n_sent, first.sent.len()] {
         let mut sent: BTreeMap<_, &String> = BTreeMap::new();
         for it in &first.sent[..n_arrived] {
@@ -260,7 +261,7 @@ fn take_over(log: &[Record], expected: &[Sent], n_read: usize, n_left: usize, wa
 fn a_takeover_after_any_record_changes_no_score() {
     let log = log(1);
     let expected = undisturbed(&log);
-    // Every second record; `.ci/extended properties` takes each.
+    // Tests every second record; `.ci/extended properties` tests every record.
     let step = if number("SPANSCORE_TEST_ROUNDS", 1) == 1 { 2 } else { 1 };
     for n_read in (1..=log.len()).step_by(step) {
         let n_left = [0, n_read % 9][n_read / step % 2];
@@ -294,7 +295,7 @@ fn a_clean_handover_repeats_nothing() {
 #[test]
 fn a_trace_that_is_open_for_longer_than_is_read_again_is_incomplete_and_not_missing() {
     let minute = 60 * SECOND;
-    // A span every two and a half minutes, for a quarter of an hour.
+    // This run sends a span every two and a half minutes, for a quarter of an hour.
     let long = run_of(3, BEGIN, 5 * minute / 2, 0);
     let beside = (0..200).flat_map(|n| run_of(100 + 4 * n, BEGIN + n * 5 * SECOND, MILLI, 0));
     let mut arrivals: Vec<_> = long.into_iter().chain(beside).collect();

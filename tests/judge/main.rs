@@ -1,4 +1,4 @@
-//! Tests of judging that need neither a sidecar nor the program: from OTLP bytes to verdicts.
+//! Tests of judging, from OTLP bytes to verdicts, that need neither a sidecar nor the program.
 //! `tests/README.md` lists what each module proves.
 
 #![cfg(test)]
@@ -8,7 +8,7 @@
     reason = "tests read recordings and read the clock; the crate itself must not"
 )]
 
-/// The folder of the repository.
+/// The root folder of the repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 mod support;

@@ -1,6 +1,6 @@
-//! A pipeline that is rebuilt from a journal's records and marks, after a crash at any moment,
-//! reports what an undisturbed one reports: every score once, with the same revisions. The journal
-//! is a list here; `tests/it/durability.rs` kills the program with a real one.
+//! Rebuilds a pipeline from a journal's records and marks after a crash at any moment. It must
+//! report what an undisturbed pipeline reports: every score once, with the same revisions. The
+//! journal is a list here; `tests/it/durability.rs` kills the program with a real journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,19 +19,19 @@ use crate::support::spans::{SpanCall, request, spans_of_run};
 const N_TRACES: u64 = 24;
 const N_SESSIONS: u64 = 7;
 
-/// A process: its state in memory, and the disk that survives a crash.
+/// A process: its state in memory, and the disk, which survives a crash.
 struct Process {
     rules: Rules,
     start: Now,
     seconds: u64,
     pipeline: Pipeline,
-    /// Judgements that are not yet durable.
+    /// Judgements that are not durable yet.
     unsent: Vec<String>,
     unwritten: Vec<(Vec<u8>, u64)>,
     disk: Disk,
 }
 
-/// The judgements in order of arrival: a mark belongs to the scores of its slice.
+/// The judgements in order of delivery. A mark belongs to the scores of its slice.
 #[derive(Default)]
 struct Slices(Vec<Judged>);
 
@@ -45,14 +45,14 @@ impl JudgementSink for Slices {
 
 #[derive(Default)]
 struct Disk {
-    /// The first record that scoring needs.
+    /// The number of the first record that scoring needs.
     needed: u64,
-    /// The start of the trace history.
+    /// The time at which the trace history starts.
     since: u64,
     records: BTreeMap<u64, Record>,
     next: u64,
     sent: Vec<String>,
-    /// The verdict ids that the alarms contained.
+    /// The verdict ids in the alarms.
     alarms: Vec<String>,
 }
 
@@ -155,7 +155,7 @@ impl Process {
         if judged.alarms.is_empty() {
             return self.unwritten.extend(judged.marks.encode());
         }
-        // Alarms and their marks wait for nothing, and end the group of the scores before them.
+        // Alarms and their marks are written immediately, after the scores that precede them.
         self.disk.sent.append(&mut self.unsent);
         for (marks, _) in self.unwritten.drain(..) {
             self.disk.append(Record::Marks(marks));
@@ -167,7 +167,7 @@ impl Process {
         self.disk.append(Record::Marks(marks));
     }
 
-    /// Sends scores, writes marks, and drops records that are no longer needed.
+    /// Sends scores, writes marks, and drops records that scoring does not need.
     fn flush(&mut self) {
         self.disk.sent.append(&mut self.unsent);
         for (marks, _) in self.unwritten.drain(..) {
@@ -217,14 +217,14 @@ impl Disk {
         number
     }
 
-    /// Drops the records before this one.
+    /// Drops the records before `needed`.
     fn release(&mut self, needed: u64) {
         self.needed = needed.max(self.needed);
         self.records = self.records.split_off(&self.needed);
     }
 }
 
-/// Requests of three phases: the runs, late spans of some runs, and further runs.
+/// Returns requests in three phases: the runs, late spans of some runs, and further runs.
 fn phases(rng: &mut fastrand::Rng) -> [Vec<Vec<u8>>; 3] {
     let mut phases: [Vec<_>; 3] = Default::default();
     for trace in 1..=N_TRACES {
@@ -242,7 +242,7 @@ fn phases(rng: &mut fastrand::Rng) -> [Vec<Vec<u8>>; 3] {
             .into_iter()
             .enumerate()
         {
-            // Some runs have late spans, and some of these runs have them twice.
+            // Some runs have late spans, and some of these send them twice.
             let phase = match idx {
                 0..3 => 0,
                 3 => (trace % 2) as usize,
@@ -260,7 +260,7 @@ fn phases(rng: &mut fastrand::Rng) -> [Vec<Vec<u8>>; 3] {
     })
 }
 
-/// Runs all phases. `crashes` decides at each step whether the process crashes there.
+/// Runs all phases. `crashes` decides at each step whether the process crashes.
 fn run(seed: u64, mut crashes: impl FnMut() -> bool) -> (Disk, usize) {
     let phases = phases(&mut fastrand::Rng::with_seed(seed));
     let mut process = Process::new();
@@ -270,7 +270,7 @@ fn run(seed: u64, mut crashes: impl FnMut() -> bool) -> (Disk, usize) {
         n_crashes += usize::from(is_one);
         is_one
     };
-    // A turn of each session comes when the sessions have ended.
+    // In the last phase, each session gets one more turn after it has ended.
     let late = (1..=N_SESSIONS).map(|trace| {
         let session = format!("session {}", trace % N_SESSIONS);
         let spans = spans_of_run(
@@ -287,7 +287,7 @@ fn run(seed: u64, mut crashes: impl FnMut() -> bool) -> (Disk, usize) {
     for (phase, number) in phases.zip(0..) {
         for body in phase {
             if crashes() {
-                // The request is acknowledged, and was not judged.
+                // The process acknowledged the request and crashed before judging it.
                 process.disk.append(Record::Request(body));
                 process.crash();
             } else {
@@ -297,11 +297,11 @@ fn run(seed: u64, mut crashes: impl FnMut() -> bool) -> (Disk, usize) {
                 process.crash();
             }
         }
-        // Sessions end twice: before the late turns and after them.
+        // Sessions end twice: before and after the late turns.
         let waits = if number < 2 { &[20][..] } else { &[20, SESSION_ENDS_AFTER + 1] };
         for wait in waits {
             process.wait(*wait);
-            // The judgement is made, and lost again if the process crashes here.
+            // A crash here loses a judgement that was already made.
             if crashes() {
                 process.crash();
             }
@@ -366,8 +366,8 @@ fn crashes_at_any_moment_change_no_score_and_repeat_none() {
     }
 }
 
-/// Moves a run to the moment before the process starts, since a run that began before the process's
-/// memory of traces could lack spans.
+/// Moves a run to shortly before the process starts. A run that began before the process's trace
+/// history could lack spans.
 fn at_present(spans: &mut [Span], start: Now) {
     const RECORDED: u64 = 1_700_000_000_000_000_000;
     let before = start.unix_nanos - 10_000_000_000;
@@ -377,7 +377,7 @@ fn at_present(spans: &mut [Span], start: Now) {
     }
 }
 
-/// A run whose root comes last, and the completeness with which it is judged.
+/// Judges a run whose root arrives last, after `leave` and a crash. Returns the run's completeness.
 fn completeness(leave: impl FnOnce(&mut Process)) -> String {
     let mut process = Process::new();
     let mut spans = spans_of_run(1, &[], &vec![SpanCall::default(); 3]);
@@ -387,7 +387,7 @@ fn completeness(leave: impl FnOnce(&mut Process)) -> String {
         process.receive(request(vec![span]));
     }
     leave(&mut process);
-    // The records of other traces are deleted.
+    // The records of older traces are deleted.
     process.disk.since = process.now().unix_nanos;
     process.crash();
     process.receive(request(vec![root]));
@@ -403,7 +403,7 @@ fn completeness(leave: impl FnOnce(&mut Process)) -> String {
 
 #[test]
 fn a_trace_that_is_given_up_is_incomplete() {
-    // The trace's first records were in the oldest segments, which are gone.
+    // The oldest segments, which contained the trace's first records, are deleted.
     assert_eq!(
         completeness(|process| process.disk.release(2)),
         "incomplete"
@@ -430,7 +430,7 @@ fn a_trace_whose_spans_are_gone_takes_no_late_span() {
     process.flush();
     let first = process.disk.sent.len();
     assert_eq!(first, 3);
-    // The trace's request is lost, but not its mark.
+    // The trace's request is lost, but its mark is not.
     process.disk.records.remove(&0);
     process.crash();
     process.receive(request(vec![late]));
@@ -451,7 +451,7 @@ fn a_restart_without_the_criterion_withdraws_its_alarm() {
     process.receive(request(spans));
     assert_eq!(process.disk.alarms.len(), 1);
     process.rules = rules_of(json!([]));
-    // The second start reads records that the first start has not written again.
+    // The second start reads records that the first start did not rewrite.
     process.crash();
     process.crash();
     process.receive(request(vec![root]));

@@ -1,6 +1,6 @@
-//! Traces that are open while `tools` is reloaded: the scan has not kept the values that only the
-//! new rules read, and no verdict may rest on their absence. Proves nothing about when files are
-//! read.
+//! Tests traces that are open while `tools` is reloaded. Under the old rules, the scan dropped
+//! values that only the new rules read, and no verdict may depend on their absence. Does not test
+//! when files are read.
 
 #[cfg(test)]
 mod tests {
@@ -64,7 +64,7 @@ mod tests {
         scanned(rules, 1, "", &values)
     }
 
-    /// The verdict under the last rules on batches that arrived under earlier ones.
+    /// Judges batches that arrived under earlier rules by the last rules.
     fn judged(batches: Vec<Batch>, last: &Rules) -> Evaluation {
         let now = now();
         let mut pipeline = Pipeline::new(Settings::replay(), now);
@@ -114,7 +114,7 @@ mod tests {
     fn an_attribute_that_scores_copied_before_is_kept_from_the_next_version_on() {
         let tool = tools(&["tool.name"], &[]);
         let old = rules(None, &tool, &[]);
-        // A reload that copies the attribute, while spans kept under the old rules lack it.
+        // A reload copies the attribute, but spans scanned under the old rules lack it.
         let copying = rules(Some(&old), &tool, &["acme.tool"]);
         let new = rules(Some(&copying), &tools(&["acme.tool"], &[]), &[]);
         let open = vec![deletes(&old), root(&new)];

@@ -1,5 +1,5 @@
-//! A late span revises the verdict of a rule, a reference and a limit, and the revision shows what
-//! changed. Does not prove how a revision is written for a backend.
+//! A late span revises the verdicts of `constraints`, `trajectory_match` and `efficiency`, and the
+//! revision shows what changed. Does not prove how a revision is written for a backend.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::support::rules_of_case;
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
-/// A run that approves, pays, and pays again; the second payment arrives late.
+/// Returns a run that approves, pays, and pays again. The second payment arrives late.
 fn spans() -> Vec<Span> {
     let calls = ["approve", "pay", "pay"].map(|name| SpanCall {
         name: name.to_owned(),
@@ -89,7 +89,7 @@ fn a_late_call_revises_a_verdict_of_each_evaluator_over_time() {
         );
         assert!(!revised.explanation().contains("s3cret"));
         assert!(!revised.details().to_string().contains("s3cret"));
-        // The late call is to blame, and a score span can link to it.
+        // The late call is blamed, and a score span can link to it.
         let blamed = revised
             .offending()
             .iter()

@@ -1,5 +1,5 @@
-//! The most expensive runs and rules: each is answered within its bounds, and the answer says which
-//! bound was exceeded. Does not prove how long it takes; the benchmark `rules` does.
+//! Tests the most expensive runs and rules. Each is judged within its limits, and the evaluation
+//! says which limit was exceeded. Does not test the time; the benchmark `rules` does.
 
 use judge::evaluate::{Criterion, Evaluation, Expectations, Explain, Verdict};
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ fn call(name: &str, start: u64, end: u64) -> Call {
     }
 }
 
-/// `n` calls with arguments, one after the other.
+/// Returns `n` consecutive calls with arguments.
 fn with_args(n: u64, args: impl Fn(u64) -> Value) -> Vec<Call> {
     let calls = (0..n).map(|at| Call {
         args: Some(args(at)),
@@ -73,7 +73,7 @@ fn patterns_that_match_everything_are_judged_on_calls_that_all_overlap() {
             (number("activations"), number("violations"))
         })
         .collect();
-    // Two simultaneous executions have no order: rules that require an order fail, and rules that
+    // Two concurrent runs of a call have no order: rules that require an order fail, and rules that
     // forbid one pass.
     let n_each = u64::from(n as u32);
     let expected = [
@@ -83,7 +83,7 @@ fn patterns_that_match_everything_are_judged_on_calls_that_all_overlap() {
         (2 * n_each, 2 * n_each),
     ];
     assert_eq!(counted, expected);
-    // For each rule only the first violations are listed, with the calls that caused them.
+    // For each rule, only the first violations are listed, with the calls that caused them.
     assert!(found.iter().all(|rule| {
         let n_of = |key: &str| rule[key].as_array().expect("a list").len();
         n_of("violated") <= 100 && n_of("because") <= 100
@@ -98,7 +98,7 @@ fn a_rule_with_a_thousand_activations_in_a_cut_trace_tells_the_first() {
     let pair = json!({ "a": "^a$", "b": "^b$" });
     let barred = rules(json!([{ "not_succession": pair }]), "interval");
     let evaluation = judge(barred, calls().collect(), true);
-    // The forbidden call has happened, whatever else comes.
+    // The forbidden call was made, so further calls change nothing.
     assert_eq!(evaluation.verdict, Verdict::Fail);
     let found = &evaluation.details()["rules"][0];
     assert_eq!(found["activations"], json!(1_000));
@@ -124,7 +124,7 @@ fn megabytes_are_compared_by_their_content() {
     let each = with_args(20, |at| long(&at.to_string()));
     let different = judge(rules(pair, "interval"), each, false);
     assert_eq!(different.verdict, Verdict::Fail);
-    // Values are private, and none of them gets into the text.
+    // The text contains no private values.
     assert!(
         different.explanation().len() < 400,
         "{}",
@@ -147,14 +147,14 @@ fn values_beyond_the_bound_leave_a_rule_open() {
         beyond.explanation()
     );
 
-    // Every combination of the values on two paths counts.
+    // Every combination of the values at two paths counts.
     let both = rules(
         pair(json!(["args.ids.*", { "a": "args.ids.*", "b": "args.ids.*" }])),
         "interval",
     );
     let within = judge(both, with_args(200, ids(90)), false);
     assert_eq!(within.verdict, Verdict::Pass, "{}", within.explanation());
-    // A rule about another path is judged nevertheless.
+    // A rule about another path is still judged.
     let other = rules(pair(json!(["args.others.*"])), "interval");
     assert_eq!(
         judge(other, with_args(40, ids(10_000)), false).verdict,
@@ -205,7 +205,7 @@ fn a_long_expected_order_is_compared_up_to_a_bound() {
         "{}",
         beyond.explanation()
     );
-    // Without aligning them, two orders are known to differ, and where.
+    // It is known without an alignment that two orders differ, and where.
     let differs = order(names(4_000, 0), true);
     assert_eq!(
         (differs.verdict, differs.n_expected),
@@ -247,7 +247,7 @@ fn a_reference_with_too_many_orders_is_matched_in_the_order_of_starts_and_says_s
     );
 }
 
-/// The calls could have been made in the expected order, but finding it takes too long.
+/// The calls could have been made in the expected order, but finding that order takes too long.
 #[test]
 fn a_run_that_another_order_could_save_does_not_fail() {
     let names = "addcdbbcebeebabaabdbddddda";

@@ -1,5 +1,5 @@
-//! Texts of rules and limits where rounding could contradict the verdict: a limit exceeded by less
-//! than a millisecond. Does not prove the other texts; the corpus does.
+//! Tests texts of rules and limits in which rounding could contradict the verdict, because a limit
+//! was exceeded by less than a millisecond. Does not test the other texts; the corpus does.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Every example of `docs/rules.md`: the criterion loads, the run that keeps it passes, and the run
-//! that breaks it fails with the text of the page, for a criterion with `alarm` also while it is
-//! open. Does not prove that the rules are sensible.
+//! Tests every example of `docs/rules.md`: the criterion loads, the run that satisfies it passes,
+//! and the run that violates it fails with the text on the page. A criterion with `alarm` must fail
+//! while the run is open, too. Does not prove that the rules are sensible.
 
 use judge::evaluate::{Criterion, Expectations, Explain, Verdict};
 use serde::Deserialize;

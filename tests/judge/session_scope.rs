@@ -1,8 +1,8 @@
-//! `scope: session`. Oracle: all calls of a session in one trace get the same labels, on every
-//! captured and on generated sessions, in any order of arrival. A verdict on some of the turns is
-//! open, or equals the verdict on all turns. Also tests which sessions count as whole, what is
-//! reported early, and what revises or withdraws a verdict. Proves nothing about turns that overlap
-//! in time.
+//! Tests `scope: session` on every captured session and on generated sessions, in any order of
+//! arrival. The oracle is one trace that contains all calls of the session: it must get the same
+//! labels. A verdict on some of the turns is open, or equals the verdict on all turns. Also tests
+//! which sessions count as complete, what is reported early, and what revises or withdraws a
+//! verdict. Does not test turns that overlap in time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,7 +34,8 @@ fn settings(is_whole: bool) -> Settings {
     }
 }
 
-/// The criteria that load at this scope. A session has no duration, and steps count in each turn.
+/// Returns the criteria that load with this scope. A session has no duration, and each turn counts
+/// its own steps.
 fn rules_at(scope: &str, criteria: &[Value]) -> Rules {
     let loaded = criteria.iter().filter_map(|criterion| {
         let mut criterion = criterion.clone();
@@ -56,7 +57,7 @@ fn labels(evaluations: &[Evaluation]) -> BTreeMap<String, Verdict> {
         .collect()
 }
 
-/// Judges turns one after the other, in the order given, then ends the input.
+/// Judges turns one after another, then ends the input.
 fn judged(rules: &Rules, turns: &[Vec<Span>], is_whole: bool) -> Judged {
     let now = now();
     let mut pipeline = Pipeline::new(settings(is_whole), now);
@@ -73,7 +74,8 @@ fn judged(rules: &Rules, turns: &[Vec<Span>], is_whole: bool) -> Judged {
     pipeline.finish(rules, now)
 }
 
-/// Gives the spans of all turns one trace id, and span ids that differ between turns.
+/// Sets the same trace id in the spans of all turns, and makes the span ids of different turns
+/// differ.
 fn joined(turns: &[Vec<Span>]) -> Vec<Span> {
     let trace_id = turns[0][0].trace_id;
     let mut spans = Vec::new();
@@ -96,7 +98,7 @@ fn joined(turns: &[Vec<Span>]) -> Vec<Span> {
     spans
 }
 
-/// The sessions of a recording with several turns, each turn a trace.
+/// Returns the sessions in a recording that have several turns. Each turn is a trace.
 fn sessions(spans: Vec<Span>, none: &Rules) -> Vec<Vec<Vec<Span>>> {
     let on_whole = whole(none, &spans);
     let mut traces: BTreeMap<TraceId, Vec<Span>> = BTreeMap::new();
@@ -122,8 +124,8 @@ fn sessions(spans: Vec<Span>, none: &Rules) -> Vec<Vec<Vec<Span>>> {
     sessions.collect()
 }
 
-/// Compares a session with one trace of all its calls, and with some of its turns. Returns the
-/// number of labels.
+/// Compares a session with a single trace of all its calls, and with some of its turns. Returns the
+/// number of compared labels.
 fn check(turns: &[Vec<Span>], random: &mut Rng, whose: &str) -> usize {
     let none = Rules::new(Vec::new()).without_judgement();
     let in_one = whole(&none, &joined(turns));
@@ -195,7 +197,7 @@ fn a_captured_session_is_judged_like_one_trace_of_all_its_calls() {
     assert!(n_labels > 100, "only {n_labels} labels");
 }
 
-/// A turn of the session `s` that begins at this second.
+/// Returns a turn of the session `s` that begins at this second.
 fn turn(number: u64, second: u64, calls: &[SpanCall]) -> Vec<Span> {
     let mut spans = spans_of_run(number, &[("session.id", "s")], calls);
     for span in &mut spans {
@@ -225,7 +227,7 @@ fn a_generated_session_is_judged_like_one_trace_of_all_its_calls() {
     let mut n_labels = 0;
     for seed in 0..30 * number("SPANSCORE_TEST_ROUNDS", 1) {
         let mut random = Rng::with_seed(seed);
-        // Each turn captures content or not, whatever other turns do.
+        // Each turn captures content or not, independently of the other turns.
         let (has_args, has_results) = (random.bool(), random.bool());
         let turns: Vec<Vec<Span>> = (1..=random.u64(2..5))
             .map(|number| {
@@ -250,7 +252,7 @@ fn a_generated_session_is_judged_like_one_trace_of_all_its_calls() {
     assert!(n_labels > 300, "only {n_labels} labels");
 }
 
-// === which sessions are whole, and what is reported when ===
+// === which sessions are complete, and what is reported when ===
 
 const PAUSE: u64 = 30 * 60;
 
@@ -321,7 +323,7 @@ impl Process {
         self.pipeline.advance(&self.rules, now)
     }
 
-    /// Takes a turn that begins and ends at this second, and judges it.
+    /// Feeds a turn that begins and ends at this second, and judges it.
     fn turn(&mut self, number: u64, second: u64, names: &[&str]) -> Judged {
         let spans = turn(number, second, &calls(names));
         self.spans(spans, second)
@@ -338,7 +340,7 @@ impl Process {
     }
 }
 
-/// Label, completeness and revision of the only evaluation.
+/// Returns the label, completeness and revision of the only evaluation.
 fn only(judged: &Judged) -> (&'static str, &'static str, u32) {
     let [evaluation] = &judged.evaluations[..] else {
         panic!("{judged:?}")
@@ -535,7 +537,7 @@ fn a_violation_is_reported_once_when_its_turn_closes_and_confirmed_at_the_end() 
     };
     assert_eq!((alarm.stage, alarm.verdict), (Stage::Alarm, Verdict::Fail));
     assert_eq!(alarm.trajectory.completeness.as_str(), "open");
-    // The alarm is about the call, in the trace of its turn.
+    // The alarm is about the call, so its trace is that of the call's turn.
     let subject = alarm.subject().unwrap();
     assert_eq!(&*subject.name, "delete");
     assert_eq!(alarm.trajectory.trace_id, turn(2, 0, &[])[0].trace_id);
@@ -608,7 +610,7 @@ fn criteria_that_are_removed_withdraw_their_alarms() {
 fn a_session_criterion_judges_no_single_trace() {
     let mut process = Process::whole(&[no_deletion()]);
     let mut spans = turn(1, 60, &calls(&["delete"]));
-    // Without its root, the turn names no session.
+    // The root contains the session's id, so without the root the turn belongs to no session.
     spans.remove(0);
     let batch = Batch {
         spans,

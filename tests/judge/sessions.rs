@@ -1,7 +1,7 @@
-//! Turns of a conversation that are separate traces: a rule that fails only for lack of an earlier
-//! call, which an earlier turn may have made. Live, in `replay`, after a restart from a journal's
-//! records and after a reload; and recorded chats of three frameworks. Proves nothing about other
-//! frameworks' sessions.
+//! Tests conversations whose turns are separate traces. A rule may fail only because an earlier
+//! call is missing, and an earlier turn may have made that call. Covers live judging, `replay`, a
+//! restart from a journal's records, a reload, and recorded chats of three frameworks. Does not
+//! test other frameworks' sessions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,9 +29,9 @@ const HALF_AN_HOUR: u64 = 30 * 60;
 enum Request {
     /// No messages were captured.
     Unknown,
-    /// The user's message alone.
+    /// Only the user's message.
     Fresh,
-    /// An answer of an earlier turn, too.
+    /// Also an answer of an earlier turn.
     Continued,
 }
 
@@ -83,7 +83,7 @@ impl Turn {
     }
 }
 
-/// A process whose memory begins at `start`.
+/// A process whose history begins at `start`.
 struct Process {
     rules: Rules,
     start: Now,
@@ -130,7 +130,7 @@ impl Process {
         self.pipeline.take(batch, self.at(turn.at));
     }
 
-    /// Judges a turn at once.
+    /// Judges a turn immediately.
     fn judge(&mut self, turn: &Turn) -> Vec<Evaluation> {
         self.take(turn);
         self.advance(turn.at + 10)
@@ -151,14 +151,14 @@ fn told(evaluation: &Evaluation) -> String {
     )
 }
 
-/// The judgement of the last turn, after all other turns.
+/// Judges all turns live. Returns the judgement of the last turn.
 fn live(turns: &[Turn]) -> String {
     let mut process = Process::new(settings());
     let last = turns.iter().map(|turn| process.judge(turn)).last();
     told(&last.unwrap()[0])
 }
 
-/// Like [`live`], with all turns in one recording.
+/// Like [`live`], but all turns are in one recording.
 fn replayed(turns: &[Turn]) -> String {
     let mut process = Process::new(Settings::replay());
     turns.iter().for_each(|turn| process.take(turn));
@@ -187,7 +187,7 @@ fn every_line_of_the_table_is_kept_live_and_in_replay() {
         (vec![alone], WANTS, WANTS),
         (vec![transfers(60, Fresh)], WANTS, WANTS),
         (vec![transfers(late, Unknown)], WANTS, WANTS),
-        // In a recording there is nothing before its beginning.
+        // A recording has no earlier turns than those that it contains.
         (vec![transfers(60, Unknown)], IF_ANY, WANTS),
         (vec![transfers(late, Continued)], NOT_SEEN, NOT_SEEN),
         (vec![other, transfers(60, Fresh)], WANTS, WANTS),
@@ -283,7 +283,7 @@ fn earlier_turns_are_named_only_where_they_did_not_make_the_call() {
         (pair("precedence"), &["c"][..], &["b"][..], true),
         (pair("alternate_precedence"), &["c"], &["b", "b"], true),
         (init.clone(), &["c"], &["b"], true),
-        // The second `b` wants an `a` of its own.
+        // The second `b` needs a separate `a`.
         (pair("alternate_precedence"), &["a"], &["b", "b"], false),
         (pair("chain_precedence"), &["c"], &["c", "b"], false),
         (pair("chain_succession"), &["a"], &["b"], false),
@@ -292,7 +292,7 @@ fn earlier_turns_are_named_only_where_they_did_not_make_the_call() {
         assert!(told.starts_with("fail: "), "{rule}: {told}");
         assert_eq!(told.contains(nor), is_named, "{rule}: {told}");
     }
-    // An `a` came first, and had not ended.
+    // An `a` was called first, but has not ended.
     let mut process = Process::new(settings());
     process.rules = rules_of(json!([
         { "name": "r", "evaluate": { "constraints": { "rules": [init] } } }
@@ -399,7 +399,7 @@ fn a_restart_keeps_the_turns_that_the_journal_has() {
         let judged = after.judge(&turn(60, Continued, &["transfer"]));
         let expected = if keeps_record { CALLED } else { NOT_SEEN };
         assert!(told(&judged[0]).starts_with(expected), "{judged:?}");
-        // Earlier judgements may lack turns that the journal has removed.
+        // The journal may have removed turns, so earlier judgements may be unaware of them.
         let mut late = turn(120, Continued, &["transfer"]);
         late.session = "other";
         assert!(told(&after.judge(&late)[0]).starts_with(NOT_SEEN));
@@ -485,7 +485,7 @@ const CHATS: [&str; 3] = [
     "pydantic-ai/chat",
 ];
 
-/// The traces of a chat, in the order of their starts.
+/// Returns the traces of a chat, ordered by start.
 fn recorded(chat: &Scenario, rules: &Rules) -> Vec<Batch> {
     let bodies = chat.requests.iter().map(|(_, body)| body);
     let scanned = bodies.map(|body| scan(body, Some(&*rules)).unwrap());

@@ -1,6 +1,6 @@
-//! Expectations in a run's own spans, from the bytes of requests through the pipeline and its
-//! clock: which spans count, which values are kept, and what late spans change. The corpus covers
-//! how an expectation judges calls. Does not prove that any SDK sends such spans.
+//! Tests expectations on a run's own spans, from the bytes of requests through the pipeline with
+//! its clock: which spans count, which values are stored, and what late spans change. The corpus
+//! covers how an expectation judges calls. Does not prove that any SDK sends such spans.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -42,7 +42,8 @@ fn expecting(tool: &str) -> String {
     json!({ "tool_call_order": { "tool_calls_order": [tool] } }).to_string()
 }
 
-/// A run below a span of a test harness: the attributes of the harness's span, then the agent's.
+/// Returns a run below a span of a test harness. The arguments are the attributes of the harness's
+/// span and of the agent's span.
 fn run_below_a_case(of_case: &[(&str, &str)], of_agent: &[(&str, &str)]) -> Vec<Span> {
     let calls = CALLS.map(|name| SpanCall {
         name: name.to_owned(),
@@ -69,7 +70,7 @@ fn attribute(key: &str, value: any_value::Value) -> KeyValue {
     }
 }
 
-/// Feeds batches, each followed by a wait in seconds, then lets everything settle.
+/// Feeds batches, each followed by a pause in seconds, then waits until all traces are judged.
 fn fed(rules: &Rules, batches: Vec<(Vec<Span>, u64)>) -> Vec<Evaluation> {
     let mut now = now();
     let settings = Settings {
@@ -98,7 +99,7 @@ fn after(now: Now, secs: u64) -> Now {
     }
 }
 
-/// Criterion, label and revision of each verdict.
+/// Returns the criterion, label and revision of each verdict.
 fn said(evaluations: &[Evaluation]) -> Vec<(&str, &str, u32)> {
     evaluations
         .iter()
@@ -226,7 +227,7 @@ fn an_expectation_that_is_too_large_is_an_error_and_has_room_of_its_own() {
     };
     assert_eq!(label(expect.len()).as_deref(), Some("pass"));
     assert_eq!(label(expect.len() - 1).as_deref(), Some("error"));
-    // Other attributes, however many and large, do not displace the expectation.
+    // Any number of large attributes must not displace the expectation.
     let mut spans = spans();
     let crowd = (0..5_000).map(|_| {
         attribute(
@@ -349,8 +350,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Several versions of the case's span have different contents; the version that ends last
-    /// decides, whenever it arrives.
+    /// Several versions of the case's span have different contents. The version that ends last
+    /// decides, in any order of arrival.
     #[test]
     fn any_order_of_arrival_ends_in_the_same_word(
         versions in prop::collection::vec(

@@ -1,8 +1,8 @@
-//! Compares `constraints`, `trajectory_match` and `efficiency`, and the results of `tool_calls` and
-//! these evaluators on values, with the answers of independent oracles
-//! (`tests/conformance/README-beyond.md`). Each criterion is loaded from the text of a
-//! configuration file, and the calls arrive as OTLP spans with times of their own through scan and
-//! pipeline, once in order and once reversed. Does not prove the texts.
+//! Compares `constraints`, `trajectory_match` and `efficiency` with the answers of independent
+//! oracles (`tests/conformance/README-beyond.md`), and also `tool_calls` and these evaluators on
+//! conditions over values. Each criterion is loaded from the text of a configuration file. The
+//! calls arrive as OTLP spans with times through the scan and the pipeline, once in order and once
+//! reversed. Does not test the texts.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +52,7 @@ fn sums_are_those_of_dogwood() {
     compare_lines("constraints", text, 10);
 }
 
-/// An empty `evaluator` stands for several.
+/// Compares all cases. An empty `evaluator` means that the cases name several evaluators.
 fn compare_all(evaluator: &str, packed: &[u8]) {
     compare_lines(evaluator, &unpacked(packed), 90);
 }
@@ -114,8 +114,8 @@ fn compare(case: &TimedCase, is_reversed: bool) -> Result<(), String> {
     if !is_same {
         return Err(format!("scores {said}"));
     }
-    // The score of a run that was cut short or is incomplete could change with further calls; only
-    // the label is certain.
+    // Further calls could change the score of a run that was cut short or is incomplete. Only the
+    // label is certain.
     match details_differ(case, expected, &evaluation) {
         Some(difference) => Err(format!("{difference} in {said}")),
         None => Ok(()),
@@ -157,7 +157,7 @@ fn details_differ(case: &TimedCase, expected: &Value, evaluation: &Evaluation) -
     }
 }
 
-/// Returns the reason why the alignment in the answer does not prove its number; `None` if it does.
+/// Returns the reason why the alignment does not prove the score; `None` if it does.
 fn disproved(case: &TimedCase, said: &Value) -> Option<String> {
     let preset = case.criteria["preset"].as_str().unwrap_or_default();
     let score = said["score"].as_str()?;
@@ -244,7 +244,7 @@ fn fits(expected: &Value, call: &TimedCall, exact: bool) -> bool {
         })
 }
 
-/// Returns true if `x` had ended when `y` began.
+/// Returns true if `x` ended before `y` began.
 fn is_before(case: &TimedCase, concurrency: &str, x: usize, y: usize) -> bool {
     let group = |at: usize| -> Vec<usize> {
         let call = &case.calls[at];
@@ -292,7 +292,7 @@ fn evaluation(case: &TimedCase, is_reversed: bool) -> Result<Evaluation, String>
         .collect();
     let made: Vec<&str> = case.calls.iter().map(|call| call.name.as_str()).collect();
     assert_eq!(seen, made, "{}: the calls that its spans tell of", case.id);
-    // A root without an end is still open.
+    // A trace whose root has not ended is still open.
     let is_open = case.cut || case.root_end == Some(false);
     assert_eq!(trajectory.cut_short, is_open, "{}", case.id);
     Ok(judged

@@ -1,6 +1,6 @@
-//! The bytes counted for an open trace, for the requests that the benchmarks send: they decide how
-//! many traces fit into the memory of a sidecar. Proves nothing about what the allocator takes for
-//! them.
+//! Tests the bytes counted for an open trace, with the requests that the benchmarks send. These
+//! bytes decide how many traces fit into a sidecar's memory. Does not test how much memory the
+//! allocator uses for them.
 
 #[expect(dead_code, reason = "benchmarks read more of a request than its bytes")]
 #[path = "../../benches/support/payload.rs"]
@@ -17,8 +17,8 @@ mod tests {
 
     use super::payload::{Profile, Recipe, Ring};
 
-    /// The statistics while `n_open` traces of 12 spans are open; on average half of the spans of
-    /// each have arrived.
+    /// Returns the statistics while `n_open` traces of 12 spans are open. On average, half of each
+    /// trace's spans have arrived.
     fn open(profile: Profile, n_open: usize) -> Stats {
         let ring = Ring::new(Recipe {
             profile,

@@ -1,5 +1,5 @@
-//! The effect on rules, references and limits of a span that has no start, has no end, or ends
-//! before it starts: from OTLP bytes to the verdict, in both orders of arrival. Does not prove that
+//! Tests how rules, references and limits treat a span that has no start, has no end, or ends
+//! before it starts, from OTLP bytes to the verdict, in both orders of arrival. Does not prove that
 //! consistent times are right.
 
 use crate::support::now;
@@ -16,7 +16,7 @@ use crate::support::spans::{attribute, request};
 const BASE: u64 = 1_700_000_000_000_000_000;
 const UNKNOWN: &str = "so its time is unknown";
 
-/// A span's name, and its start and end as they are sent: milliseconds from the run's first moment.
+/// A span's name, start and end as they are sent, in milliseconds after the start of the run.
 type Sent<'a> = (&'a str, Option<u64>, Option<u64>);
 
 fn judged(evaluator: &str, fields: &Value, run: Sent<'_>, calls: &[Sent<'_>]) -> Evaluation {
@@ -70,7 +70,7 @@ fn span(id: u64, parent: u64, operation: &str, key: &str, (name, start, end): Se
     }
 }
 
-/// The label, and whether the text mentions that a call's times are unknown.
+/// Returns the label, and true if the text mentions that a call's time is unknown.
 fn said(evaluator: &str, fields: Value, calls: &[Sent<'_>]) -> (&'static str, bool) {
     let evaluation = judged(evaluator, &fields, ("tester", Some(0), Some(1_000)), calls);
     let text = evaluation.explanation();
@@ -86,7 +86,7 @@ const NOT_EVALUATED: (&str, bool) = ("not_evaluated", true);
 
 #[test]
 fn a_call_that_ends_before_it_starts_is_in_no_order() {
-    // The call of `pay` seems to begin after `auth` had ended, or before it began.
+    // The call of `pay` seems to begin after `auth` ended, or before `auth` began.
     for pay in [
         ("pay", Some(30), Some(5)),
         ("pay", Some(5), Some(2)),
@@ -126,12 +126,12 @@ fn what_does_not_depend_on_the_order_is_judged_all_the_same() {
         ("pass", json!({ "coexistence": pair })),
         ("fail", json!({ "not_coexistence": pair })),
         ("fail", json!({ "absence": { "a": "^pay$" } })),
-        // There is no approval at all, whenever `pay` ran.
+        // There is no approval, whenever `pay` ran.
         (
             "fail",
             json!({ "precedence": { "a": "^approve$", "b": "^pay$", "within": "1s" } }),
         ),
-        // The times of an untimed call do not matter to a rule about other calls.
+        // A rule about other calls does not depend on the untimed call.
         (
             "fail",
             json!({ "response": { "a": "^auth$", "b": "^log_out$" } }),
@@ -176,7 +176,7 @@ fn limits_of_what_comes_in_a_row_need_times() {
     let calls = [TIMED, TIMED, ("pay", Some(30), Some(5)), TIMED];
     let row = json!({ "max_repeats": 1 });
     assert_eq!(said("efficiency", row, &calls), NOT_EVALUATED);
-    // Three calls of one tool are two repeats at most, wherever `pay` stands.
+    // Three calls of one tool have at most two repeats, wherever `pay` is in the order.
     let row = json!({ "max_repeats": 2 });
     assert_eq!(said("efficiency", row, &calls), ("pass", false));
     let retries = json!({ "max_retries": 0 });

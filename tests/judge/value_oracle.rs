@@ -1,6 +1,6 @@
-//! Conditions, sums and copies against the tables of `docs/evaluators.md`, by means that share no
-//! code with the judge; and the verdicts when values are hidden or cut on the way. Does not prove
-//! the texts.
+//! Tests conditions, sums and copies against the tables of `docs/evaluators.md`, with an oracle
+//! that shares no code with the judge. Also tests the verdicts if values are hidden or cut on the
+//! way. Does not test the texts.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,8 @@ use serde_json::{Map, Value, json};
 use crate::support::now;
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
-/// The verdict on calls that are sent as spans; each value keeps at most `max_value_size` bytes.
+/// Returns the verdict on calls that are sent as spans. At most `max_value_size` bytes of each
+/// value are stored.
 fn verdict(evaluate: &Value, calls: &[SpanCall], max_value_size: usize) -> (Verdict, Value) {
     let criterion = json!({ "name": "any", "evaluate": evaluate });
     let criterion: Criterion =
@@ -100,7 +101,7 @@ fn path() -> impl Strategy<Value = &'static str> {
     ])
 }
 
-/// Quarters: the numbers of these tests are exact as doubles.
+/// Returns the number; it is a multiple of a quarter, and so exact as a double.
 fn number(value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) => number.as_f64(),
@@ -163,7 +164,7 @@ fn values<'v>(value: &'v Value, steps: &[&str]) -> Vec<&'v Value> {
     }
 }
 
-/// Yes, no, or `None` for open; by the table alone.
+/// Returns the answer of the table; `None` for open.
 fn holds(condition: &Map<String, Value>, found: &[&Value]) -> Option<bool> {
     let real: Vec<&Value> = found
         .iter()
@@ -241,7 +242,7 @@ proptest! {
         prop_assert_eq!(answer, expected, "{} of {}", evaluate, args);
     }
 
-    /// Sums in hundredths.
+    /// Compares sums with whole numbers of hundredths.
     #[test]
     fn totals_are_those_of_whole_numbers(
         calls in prop::collection::vec((-300_i64..2_000, 0_u8..3, any::<bool>()), 1..8),
@@ -277,8 +278,7 @@ proptest! {
         prop_assert_eq!(&details["rules"][0]["violated"], &json!(violated));
     }
 
-    /// A value that is cut anywhere, or not captured at all, may open a verdict, and never turns it
-    /// into its opposite.
+    /// Cutting or hiding a value may make a verdict open, but must never reverse it.
     #[test]
     fn a_lost_value_never_turns_a_verdict(
         given in prop::collection::vec((args(), result()), 1..4),
@@ -378,7 +378,7 @@ fn hostile_values_cost_no_more_than_a_trace_may() {
         judged(json!({ "args.digits": { "gt": 1e300 } })),
         Verdict::Fail
     );
-    // 40 searches of the text use up the 134 million steps; everything else stays open.
+    // 40 searches of the text use up the 134 million steps. All further results are open.
     let many: Vec<Value> = (0..40)
         .map(|_| json!({ "name": "t", "where": { "args.text": { "contains": "y" } } }))
         .collect();
@@ -404,7 +404,7 @@ fn hostile_values_cost_no_more_than_a_trace_may() {
     assert_eq!(rules(too_many_digits), Verdict::NotEvaluated);
 }
 
-/// The arguments have 200 MiB, more than may be read of one trace.
+/// The arguments have 200 MiB, more than may be searched in one trace.
 #[test]
 fn what_stands_before_a_cut_is_read_once_for_all_patterns() {
     let calls = [call(

@@ -1,6 +1,6 @@
-//! A normaliser copies a product's attributes under the names of the OpenTelemetry conventions.
-//! Adding such copies to any recorded session changes nothing, and where the originals are removed,
-//! calls keep their names and arguments. Does not prove that agents keep their names there.
+//! Some products copy attributes to the names of the OpenTelemetry conventions. Adding these copies
+//! to a recorded session must not change the result. If the copies replace the originals, calls
+//! must retain their names and arguments. Does not prove that agents retain their names then.
 
 use judge::extract::ToolCall;
 use judge::pipeline::Rules;
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use super::{Scenario, items, load, printed, spellings::spellings, trajectories};
 use crate::support::spans::attribute;
 
-/// The copies that the Collector's `genainormalizer` makes, from which key to which, for its
-/// sources `openinference` and `openllmetry`.
+/// The copies that the Collector's `genainormalizer` makes for its sources `openinference` and
+/// `openllmetry`: pairs of source key and target key.
 const COLLECTOR: &[(&str, &str)] = &[
     ("tool.name", "gen_ai.tool.name"),
     ("tool_call.function.arguments", "gen_ai.tool.call.arguments"),
@@ -29,7 +29,7 @@ const COLLECTOR: &[(&str, &str)] = &[
     ("traceloop.entity.output", "gen_ai.output.messages"),
 ];
 
-/// The copies that OpenInference itself makes under `OPENINFERENCE_ENABLE_GENAI_SEMCONV`.
+/// The copies that OpenInference makes if `OPENINFERENCE_ENABLE_GENAI_SEMCONV` is set.
 const OWN_SWITCH: &[(&str, &str)] = &[
     ("session.id", "gen_ai.conversation.id"),
     ("agent.name", "gen_ai.agent.name"),
@@ -41,7 +41,8 @@ const OWN_SWITCH: &[(&str, &str)] = &[
     ("output.value", "gen_ai.tool.call.result"),
 ];
 
-/// The operation that a word for a kind stands for. OpenInference's own mapping leaves out chains.
+/// Returns the OpenTelemetry operation for an OpenInference span kind. OpenInference's own mapping
+/// omits chains.
 fn operation(kind: &str) -> Option<&'static str> {
     Some(match kind.to_lowercase().as_str() {
         "llm" | "chat" => "chat",
@@ -107,8 +108,8 @@ fn calls_survive_that_the_collector_removes_the_originals() {
     }
 }
 
-/// The scenario with copies beside the attributes of its spans, or with other values in their
-/// places. Existing values stay.
+/// Returns the scenario with copies added to the attributes of its spans. With `disagree`, each
+/// copy has another value than its original. Existing attributes are not changed.
 fn with_copies(scenario: &Scenario, table: &[(&str, &str)], disagree: bool) -> Scenario {
     changed(scenario, |attributes| {
         let mut copies: Vec<KeyValue> = Vec::new();
@@ -148,7 +149,7 @@ fn with_copies(scenario: &Scenario, table: &[(&str, &str)], disagree: bool) -> S
             }
         }
         if disagree {
-            // OpenLLMetry writes agents' names itself under the name of the copy.
+            // OpenLLMetry itself writes agents' names under the copy's key.
             let is_own = |copy: &KeyValue| copy.key == "gen_ai.agent.name" && kind.is_none();
             copies.retain(|copy| !is_own(copy));
             copies.iter_mut().for_each(make_another);
@@ -157,7 +158,7 @@ fn with_copies(scenario: &Scenario, table: &[(&str, &str)], disagree: bool) -> S
     })
 }
 
-/// Gives a copy a value that its original does not have.
+/// Changes a copy to a value that its original does not have.
 fn make_another(copy: &mut KeyValue) {
     let value = text(std::slice::from_ref(copy), &copy.key).unwrap_or_default();
     let messages = || serde_json::from_str::<Value>(value).ok();
@@ -184,7 +185,7 @@ fn make_another(copy: &mut KeyValue) {
     *copy = attribute(&copy.key, &another);
 }
 
-/// The flattened messages as the OpenTelemetry conventions write them.
+/// Converts flattened messages to the form of the OpenTelemetry conventions.
 fn messages(attributes: &[KeyValue], prefix: &str) -> Vec<Value> {
     let field = |place: &str| text(attributes, &format!("{prefix}{place}"));
     let message = |idx: usize| {
@@ -221,7 +222,7 @@ fn text<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a str> {
     }
 }
 
-/// The scenario with the attributes of every span changed.
+/// Returns the scenario after `change` was applied to the attributes of every span.
 fn changed(scenario: &Scenario, change: impl Fn(&mut Vec<KeyValue>)) -> Scenario {
     let requests = scenario.requests.iter().map(|(file, body)| {
         if !file.contains(".traces.") {

@@ -1,6 +1,6 @@
-//! The coverage of the recorded sessions: the table of `tests/captures/README.md` counts it for
-//! each framework, and `docs/frameworks.md` lists the gaps and their reasons. Proves no more than
-//! the comparison that it counts.
+//! Counts how much of each framework's recorded sessions is extracted, for the table in
+//! `tests/captures/README.md` and the list of gaps in `docs/frameworks.md`. The counts come from
+//! the comparison in `captures`, and prove no more than it does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -15,7 +15,7 @@ const MISSING: &str = "docs/frameworks.md";
 const BEGIN: &str = "<!-- sessions -->\n";
 const END: &str = "<!-- /sessions -->";
 
-/// The columns of the comparison, and their names on the page.
+/// The columns of the table, and their names on the page.
 const COLUMNS: &[(&str, &str)] = &[
     ("found", "calls"),
     ("args", "arguments"),
@@ -27,21 +27,22 @@ const COLUMNS: &[(&str, &str)] = &[
     ("steps", "steps"),
 ];
 
-/// The rows, by framework.
+/// One row per framework.
 #[derive(Debug, Default)]
 pub(crate) struct Coverage(BTreeMap<String, Row>);
 
 #[derive(Debug, Default)]
 struct Row {
-    /// The releases that sessions were recorded with, each once.
+    /// The releases with which sessions were recorded.
     versions: BTreeSet<String>,
     n_scenarios: usize,
-    /// By column: how many things happened, and how many of them are shown.
+    /// For each column: how many items the sessions contain, and how many of them are extracted.
     counts: BTreeMap<&'static str, (usize, usize)>,
 }
 
 impl Coverage {
-    /// Counts one scenario: for each column how many things happened, and how many are not shown.
+    /// Counts one scenario: for each column, how many items it contains, and how many are not
+    /// extracted.
     pub(crate) fn add(
         &mut self,
         scenario: &str,
@@ -88,7 +89,7 @@ impl Coverage {
         }
     }
 
-    /// Compares both pages with the counts, and requires a reason for everything that is missing.
+    /// Compares both pages with the counts. Every missing item must have a reason.
     pub(crate) fn assert_pages_current(&self, exceptions: &Value) {
         assert_part_current(COUNTS, &self.table());
         assert_part_current(MISSING, &missing(exceptions));
@@ -122,7 +123,7 @@ impl Coverage {
     }
 }
 
-/// Asserts that the part of a page between the marks is the generated one.
+/// Asserts that the part of a page between the marks equals the generated text.
 fn assert_part_current(path: &str, part: &str) {
     let page = read(path);
     let (before, rest) = page
@@ -134,8 +135,7 @@ fn assert_part_current(path: &str, part: &str) {
     assert_current(path, &format!("{before}{BEGIN}{part}{END}{after}"));
 }
 
-/// A list of what is missing: each reason once, with its columns and the frameworks that it applies
-/// to.
+/// Returns the list of missing items. Each reason is listed once, with its columns and frameworks.
 fn missing(exceptions: &Value) -> String {
     let mut frameworks: Vec<(String, &str, Vec<&str>)> = Vec::new();
     for (framework, reasons) in reasons(exceptions) {
@@ -168,7 +168,7 @@ fn has_program(framework: &str) -> bool {
     extensions.any(|extension| agents.join(format!("{framework}.{extension}")).exists())
 }
 
-/// The reasons of a framework in their order, each with the columns that it explains.
+/// Returns the reasons of each framework in order, each with the columns that it explains.
 fn reasons(exceptions: &Value) -> BTreeMap<&str, Vec<(&str, Vec<&'static str>)>> {
     let mut reasons: BTreeMap<&str, Vec<(&str, Vec<&'static str>)>> = BTreeMap::new();
     for entry in exceptions.as_array().into_iter().flatten() {

@@ -1,6 +1,6 @@
-//! Sessions whose calls are in log records, when a router lets only one signal through: the
-//! pipeline warns that the other signal is missing, and does not warn about whole sessions. Does
-//! not prove where a router sends each signal; `tests/kubernetes` tests that.
+//! Some sessions report their calls in log records. If a router forwards only one of the signals,
+//! the pipeline must warn that the other signal is missing; it must not warn about complete
+//! sessions. Does not prove where a router sends each signal; `tests/kubernetes` tests that.
 
 use judge::extract::MissingHalf;
 use judge::pipeline::Rules;
@@ -21,7 +21,7 @@ fn a_trace_of_which_only_one_signal_arrived_says_what_is_missing() {
     for scenario in load::scenarios() {
         let all = items(&scenario, &rules);
         let whole = missing(all.clone(), &rules);
-        // This session was recorded without messages, so its calls really never came.
+        // This session was recorded without messages, so its calls are indeed missing.
         let expected: &[MissingHalf] = match &*scenario.name {
             "openai-sdk-otel-v2/multiturn" => &[MissingHalf::Calls; 3],
             _ => &[],
@@ -43,7 +43,7 @@ fn a_trace_of_which_only_one_signal_arrived_says_what_is_missing() {
             scenario.name
         );
         let of_spans = missing(spans, &rules);
-        // One of these sessions has its messages on its spans as well.
+        // One of these sessions has its messages on its spans, too.
         let has_both = scenario.name.ends_with("/sequence");
         assert_eq!(
             of_spans.contains(&MissingHalf::Calls),

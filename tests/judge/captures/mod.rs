@@ -1,10 +1,10 @@
-//! Compares recorded payloads of real frameworks with what their agents did. Every scenario of
-//! `tests/captures` is scanned, assembled and extracted as `replay` does it, compared call by call,
-//! and printed as a table (`cargo test -p spanscore-judge captures -- --nocapture`). The file
-//! `exceptions.json` lists each difference that the payload itself causes, with its reason; any
-//! other difference fails, and so does an exception that no longer occurs. The table of
-//! `tests/captures/README.md` and the list of `docs/frameworks.md` are made from the comparison.
-//! Proves nothing about timers, transports or evaluators.
+//! Compares recorded payloads of real frameworks with what their agents did. Scans, assembles and
+//! extracts every scenario of `tests/captures` as `replay` does, compares it call by call, and
+//! prints a table (`cargo test -p spanscore-judge captures -- --nocapture`). `exceptions.json`
+//! lists each difference that the payload itself causes, with its reason. Any other difference
+//! fails the test, and so does an exception that no longer occurs. The table in
+//! `tests/captures/README.md` and the list in `docs/frameworks.md` are generated from the
+//! comparison. Does not test timers, transports or evaluators.
 
 mod copies;
 mod coverage;
@@ -169,7 +169,7 @@ fn the_order_of_arrival_changes_nothing() {
 
 // === from bytes to trajectories ===
 
-/// The spans of a scenario, and its log records.
+/// Returns the spans and the log records of a scenario.
 fn items(scenario: &Scenario, rules: &Rules) -> Vec<Span> {
     let mut items = Vec::new();
     for (file, body) in scenario
@@ -222,7 +222,7 @@ fn trajectories(items: Vec<Span>, rules: &Rules) -> Vec<Arc<Trajectory>> {
     trajectories
 }
 
-/// Everything in a trajectory except its position in the order of arrival.
+/// Prints trajectories without their arrival numbers.
 fn printed(trajectories: &[Arc<Trajectory>]) -> String {
     let print = |trajectory: &Arc<Trajectory>| {
         let mut trajectory = Trajectory::clone(trajectory);
@@ -242,7 +242,7 @@ fn expected_calls(scenario: &Scenario) -> Vec<&Value> {
         .collect()
 }
 
-/// The differences by column.
+/// Counts the differences in each column.
 fn compare(
     scenario: &Scenario,
     trajectories: &[Arc<Trajectory>],
@@ -276,7 +276,7 @@ fn compare(
             format!("{} {} at {at}", call.name, call.convention),
         );
     }
-    // The members of a parallel group have one position.
+    // All members of a parallel group have the position of the first member.
     let place = |at: usize| {
         expected
             .iter()
@@ -390,9 +390,9 @@ fn compare(
     found
 }
 
-/// Our steps count the turns of one agent from 0; the expected steps count the model replies of all
-/// agents since the user's message. An agent's reply without calls ends its run, so the replies
-/// with calls are its turns.
+/// Returns the expected step of a call, counted as we count it: the turns of one agent, from 0. The
+/// recorded steps count the model replies of all agents since the user's message. A reply without
+/// calls ends an agent's run, so its turns are the replies with calls.
 fn step_of_agent(expected: &[&Value], at: usize) -> Option<usize> {
     let own = expected[at]["step"].as_u64()?;
     let of_run = expected.iter().filter(|other| {
@@ -411,11 +411,11 @@ fn same_group(one: &Value, other: &Value) -> bool {
         && one["turn"] == other["turn"]
 }
 
-/// Returns true if the call shows the expected call.
+/// Returns true if the actual call matches the expected call.
 type Fits<'a> = &'a dyn Fn(&ToolCall, &Value) -> bool;
 
-/// Finds for each expected call the call that shows it: one of the same name and the same id if it
-/// has one, otherwise with the same arguments, otherwise the next.
+/// Pairs each expected call with an actual call of the same name: one with the same id, or else
+/// with the same arguments, or else the next one.
 fn pair(expected: &[&Value], actual: &[(usize, &ToolCall)]) -> Vec<Option<usize>> {
     let mut pairs = vec![None; expected.len()];
     let mut taken = BTreeSet::new();
@@ -443,7 +443,7 @@ fn pair(expected: &[&Value], actual: &[(usize, &ToolCall)]) -> Vec<Option<usize>
     pairs
 }
 
-/// Returns true if the payload equals this value. A string equals the same text.
+/// Returns true if the payload equals the value. A string value must equal the payload's text.
 fn is(payload: Option<&Payload>, expected: &Value) -> bool {
     match payload {
         None => expected.is_null(),
@@ -451,7 +451,7 @@ fn is(payload: Option<&Payload>, expected: &Value) -> bool {
     }
 }
 
-/// Returns true if both are equal as JSON, with 1 and 1.0 as the same number.
+/// Returns true if the values are equal as JSON; 1 and 1.0 are equal.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
@@ -468,7 +468,7 @@ fn same(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// Number of differences that the payload causes, by scenario and column.
+/// Returns the number of differences that the payload causes, by scenario and column.
 fn exceptions() -> BTreeMap<(String, String), usize> {
     let entries: Vec<Value> = serde_json::from_str(EXCEPTIONS).expect("exceptions.json is a list");
     let entry = |entry: Value| {

@@ -1,5 +1,5 @@
-//! Criteria that select an agent by its name find the runs of recorded sessions whose outermost
-//! span is a workflow's. Does not prove that every framework names its agents.
+//! Criteria that select an agent by name must find the agent's runs in recorded sessions whose
+//! outermost span is a workflow. Does not prove that every framework names its agents.
 
 use judge::evaluate::Verdict;
 use judge::pipeline::Rules;

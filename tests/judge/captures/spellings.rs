@@ -1,6 +1,6 @@
-//! The smallest request with each spelling of a call, written by hand from what products send:
-//! `tests/data/spellings`, each with the calls that were made. Proves nothing about what a product
-//! sends beside them; recorded sessions do.
+//! Extracts the calls from `tests/data/spellings`: for each spelling of a call, the smallest
+//! request that contains it, written by hand after what products send. Does not prove what else a
+//! product sends; recorded sessions do.
 
 use std::path::Path;
 

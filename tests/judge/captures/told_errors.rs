@@ -1,5 +1,5 @@
-//! Criteria with `error:` on recorded calls that have no spans: judged if the results in the
-//! messages show whether a call failed. Does not prove that other frameworks' messages show it.
+//! Judges criteria with `error:` on recorded calls without spans, if the results in the messages
+//! show whether a call failed. Does not prove that other frameworks' messages show it.
 
 use judge::evaluate::Verdict;
 use judge::pipeline::Rules;

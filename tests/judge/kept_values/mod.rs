@@ -1,7 +1,7 @@
-//! The kept parts of long values, from the bytes of requests to verdicts: a value that the sidecar
-//! cut is never treated as whole, and never as absent. Covers replies and requests of models in
-//! every spelling, in spans, in their events and in log records. Does not prove what frameworks
-//! write.
+//! Tests long values of which the sidecar retains only parts, from the bytes of requests to
+//! verdicts. A cut value must count neither as complete nor as absent. Covers replies and requests
+//! of models in every spelling, in spans, in span events and in log records. Does not prove what
+//! frameworks write.
 
 mod results;
 
@@ -78,7 +78,7 @@ fn span(trace: u64, id: &str, parent: &str, nth: u64, values: &Value) -> Value {
     })
 }
 
-/// A run with consecutive spans below it that have these attributes.
+/// Returns a run with consecutive child spans that have these attributes.
 fn run(steps: &[Value]) -> Request {
     let agent = json!({ "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a" });
     let mut root = span(1, ROOT, "", 0, &agent);
@@ -98,7 +98,7 @@ fn with(mut values: Value, more: Value) -> Value {
     values
 }
 
-/// This many KiB of text in many short strings.
+/// Returns text of this many KiB in many short strings.
 fn prose(kib: usize) -> Value {
     json!(vec!["It was a bright cold day in April. ".repeat(30); kib])
 }
@@ -112,8 +112,8 @@ fn openai_call(name: &str) -> Value {
     json!({ "id": "c1", "type": "function", "function": function })
 }
 
-/// For each convention: the marks of a model span, the attribute with its reply, and a reply that
-/// requests a call.
+/// Returns for each convention: the attributes that mark a model span, the attribute with its
+/// reply, and a reply that requests a call.
 fn spellings() -> Vec<(Value, &'static str, Value)> {
     let openai = json!({ "role": "assistant", "tool_calls": [openai_call("delete")] });
     let parts = [call("c1", "delete", &json!({ "id": 7 }))];
@@ -251,7 +251,7 @@ fn a_flattened_reply_has_room_whatever_stands_before_it() {
 
 #[test]
 fn a_long_reply_that_asks_for_nothing_is_judged_in_full() {
-    // The provider's own answer repeats the definitions of all tools.
+    // The provider's raw response repeats the definitions of all tools.
     let answer = json!({
         "output": [{ "type": "message", "content": "Done." }],
         "parallel_tool_calls": true, "tools": prose(100),
@@ -284,8 +284,8 @@ fn a_reply_that_the_sdk_has_cut_does_not_pass() {
     );
 }
 
-/// Wherever `OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT` cuts a reply, a call may have been in the part that
-/// is missing. Where only we cut the reply, that part contained none.
+/// If `OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT` cut a reply, the missing part may have contained a call.
+/// If only spanscore cut the reply, the missing part contained none.
 #[test]
 fn a_reply_without_calls_is_whole_however_long_unless_the_sdk_has_cut_it() {
     for ((marks, key, _), kib) in spellings()
@@ -312,7 +312,7 @@ fn a_reply_without_calls_is_whole_however_long_unless_the_sdk_has_cut_it() {
     assert_eq!(only(&judged).verdict, Verdict::NotEvaluated);
 }
 
-/// SDKs keep 128 attributes and events of a span unless configured otherwise, and count the dropped
+/// By default, SDKs drop a span's attributes and events beyond the 128th, and count the dropped
 /// ones.
 #[test]
 fn a_reply_of_many_attributes_may_be_among_those_that_the_sdk_dropped() {
@@ -346,7 +346,7 @@ fn a_reply_of_many_attributes_may_be_among_those_that_the_sdk_dropped() {
             Verdict::NotEvaluated,
         ),
         (&[whole], Some("droppedAttributesCount"), Verdict::Pass),
-        // If spans report calls, they report all of them.
+        // If any span reports a call, spans report all calls.
         (
             &[flattened.clone(), tool],
             Some("droppedAttributesCount"),

@@ -1,4 +1,4 @@
-//! Arguments and results that are known only from messages.
+//! Tests arguments and results that are known only from messages.
 
 use judge::assemble::CloseReason;
 use judge::evaluate::Verdict;
@@ -19,7 +19,7 @@ fn answers(id: &str, response: &Value) -> Value {
     json!({ "role": "tool", "parts": [part] })
 }
 
-/// Two calls whose results are in the next request, after a conversation of this many KiB.
+/// Returns two calls whose results are in the next request, after a conversation of this many KiB.
 fn asked_and_answered(kib: usize, results: &[Value]) -> Request {
     let ask = asks(&[("c1", "read"), ("c2", "list")]);
     let mut conversation = vec![json!({ "role": "user", "parts": prose(kib) }), ask.clone()];
@@ -98,7 +98,8 @@ fn words_in_values_do_not_end_a_conversation() {
     }
 }
 
-/// A model span in OpenInference's spelling with these input messages: role, call id, text.
+/// Returns a model span in OpenInference's spelling with these input messages (role, call id,
+/// text).
 fn flattened(messages: &[(&str, Option<&str>, &str)], reply: Option<(&str, &str)>) -> Value {
     let mut values = json!({ "openinference.span.kind": "LLM" });
     for (n, (role, id, text)) in messages.iter().enumerate() {
@@ -131,7 +132,7 @@ fn flattened_results_are_kept_whatever_came_before() {
         let mut messages = history.clone();
         messages.push(("assistant", None, ""));
         messages.push(("tool", Some("c1"), "secret"));
-        // The text is the name of a role.
+        // The text of the message equals the name of a role.
         messages.push(("tool", Some("c2"), "assistant"));
         let steps = [
             flattened(&history, Some(("c1", "read"))),

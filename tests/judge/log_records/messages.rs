@@ -1,8 +1,7 @@
-//! Messages of models in log records, in the three shapes that instrumentations write: OTLP/JSON
+//! Tests model messages in log records, in the three shapes that instrumentations write. OTLP/JSON
 //! becomes trajectories and evaluations through the real scan and pipeline. The shapes come from
-//! recorded sessions (the recordings themselves are tested by `captures`) and from the
-//! documentation of the JavaScript instrumentation. Does not prove that a later version uses the
-//! same shapes.
+//! recorded sessions (`captures` tests the recordings) and from the documentation of the JavaScript
+//! instrumentation. Does not prove that a later version writes the same shapes.
 
 use std::time::Duration;
 
@@ -19,12 +18,12 @@ use crate::support::records::{
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const ROOT: &str = "00000000000000aa";
 
-/// The id of the n-th model span.
+/// Returns the id of the n-th model span.
 fn model_id(n: u64) -> String {
     format!("{:016x}", 0xb0 + n)
 }
 
-/// A root with this many model calls below it, each a second long.
+/// Returns a root with this many model spans below it, each a second long.
 fn loop_of(n_models: u64) -> Vec<Value> {
     let span = |id: &str, parent: &str, name: &str, from: u64, to: u64, values: Value| {
         json!({
@@ -53,8 +52,8 @@ fn loop_of(n_models: u64) -> Vec<Value> {
         .collect()
 }
 
-/// A record written in the n-th model span. The event's name is an attribute, as in JavaScript, or
-/// a field of its own.
+/// Returns a record written in the n-th model span. The event's name is an attribute, as in
+/// JavaScript, or a field of the record.
 fn event(n: u64, name: &str, in_attribute: bool, values: Value, body: Value) -> Value {
     let mut values = values;
     let mut record = json!({
@@ -105,7 +104,8 @@ fn answer(n: u64, id: &str, content: &str) -> Value {
     )
 }
 
-/// The agent reads and edits in parallel, then runs; each request repeats the previous messages.
+/// Returns a conversation in which the agent reads and edits in parallel, then runs a command. Each
+/// request repeats the previous messages.
 fn conversation() -> Vec<Value> {
     let history = |n| {
         let calls = json!({ "tool_calls": [{
@@ -193,8 +193,8 @@ fn a_plain_loop_is_read_from_the_records_of_its_models() {
     assert_eq!(judged.evaluations[0].verdict, Verdict::Pass);
 }
 
-/// openai-v2 2.3b0 (Python), recorded: without content capture, the arguments and the answers have
-/// no key at all.
+/// As recorded from openai-v2 2.3b0 (Python): without content capture, there are no keys for
+/// arguments and results.
 #[test]
 fn without_content_capture_the_calls_have_their_names_and_their_order() {
     let choice = |n, id: &str, name: &str| {
@@ -255,7 +255,7 @@ fn records_that_come_late_change_the_verdict() {
     let rules = rules();
     let mut records = conversation();
     let last_call = records.remove(4);
-    // Records alone neither close a trace nor keep one open.
+    // Records alone neither close a trace nor prevent its closing.
     pipeline.take(logs(&records), at(0));
     assert_eq!(pipeline.advance(&rules, at(20)).reasons.len(), 0);
     assert_eq!(pipeline.take(spans(&loop_of(3)), at(30)).n_taken, 4);
@@ -264,7 +264,7 @@ fn records_that_come_late_change_the_verdict() {
         (judged.evaluations[0].verdict, told(&judged).len()),
         (Verdict::Fail, 2)
     );
-    // A known record changes nothing; a new one reopens the trace.
+    // A repeated record changes nothing; a new record reopens the trace.
     assert_eq!(pipeline.take(logs(&records), at(40)).n_late, 0);
     assert_eq!(pipeline.take(logs(&[last_call]), at(41)).n_late, 1);
     let revised = pipeline.advance(&rules, at(47)).evaluations;
@@ -385,7 +385,7 @@ fn records_without_a_span_are_counted_and_long_ones_are_not_kept() {
         conversation().remove(1),
     ]);
     assert_eq!((batch.spans.len(), batch.n_without_ids), (1, 2));
-    // The model's last reply contains no call, and is not kept.
+    // The model's last reply contains no call, so it is not stored.
     let batch = logs(&[
         conversation().remove(9),
         choice(0, &[("c1", "Read", &"x".repeat(1 << 20))]),
@@ -399,6 +399,6 @@ fn records_without_a_span_are_counted_and_long_ones_are_not_kept() {
         sizes[0] < 128 && (16 << 10..17 << 10).contains(&sizes[1]),
         "{sizes:?}"
     );
-    // Records without their spans form no trajectory.
+    // Records without their spans give no trajectory.
     assert_eq!(replay([logs(&conversation())]).trajectories.len(), 0);
 }

@@ -1,6 +1,6 @@
-//! Agents that report their tool calls only as log records: OTLP/JSON becomes trajectories and
-//! evaluations through the real scan and pipeline. The records follow the agents' documentation and
-//! are not recorded. Does not prove that a later version spells them the same way.
+//! Tests agents that report their tool calls only as log records. OTLP/JSON becomes trajectories
+//! and evaluations through the real scan and pipeline. The records are written by hand after the
+//! agents' documentation. Does not prove that a later version writes them the same way.
 
 mod messages;
 
@@ -26,8 +26,8 @@ fn a_prompts_calls_are_judged_when_it_has_been_quiet() {
     };
     let mut pipeline = Pipeline::new(settings, at(0));
     let rules = rules();
-    // Order of arrival and times disagree with the sequence numbers, which decide; a decision is
-    // not a call; a repeated record is one record.
+    // The sequence numbers decide, although the order of arrival and the times disagree with them.
+    // A decision is not a call, and a repeated record counts once.
     let bash = claude(
         3,
         7,
@@ -76,7 +76,7 @@ fn a_prompts_calls_are_judged_when_it_has_been_quiet() {
         ),
         ("coder", Some("s1"), true)
     );
-    // Computed in Python: hashlib.sha256(b"p1").hexdigest()[:32].
+    // Computed in Python as hashlib.sha256(b"p1").hexdigest()[:32].
     assert_eq!(
         trajectory.trace_id.to_string(),
         "f64551fcd6f07823cb87971cfb914464"
@@ -99,7 +99,7 @@ fn a_prompts_calls_are_judged_when_it_has_been_quiet() {
         (START + 3 * SECOND - SECOND / 4, START + 3 * SECOND)
     );
 
-    // A later record still changes the verdict, as a late span would.
+    // A later record changes the verdict, as a late span does.
     let late = logs(&[claude(9, 9, "Bash", "t4", json!({}))]);
     assert_eq!(pipeline.take(late, at(300)).n_late, 1);
     let revised = pipeline.advance(&rules, at(600)).evaluations;
@@ -259,7 +259,7 @@ fn records_without_a_group_are_counted_and_other_records_are_not_kept() {
     );
     let batch = logs(&[lonely, other]);
     assert_eq!((batch.spans.len(), batch.n_without_ids), (0, 1));
-    // A span cannot have the key that marks a record.
+    // A span with the key that marks a log record must not count as a log record.
     let values = json!({ "spanscore.log.trace_id": "x", "tool_name": "Read", "prompt.id": "p1" });
     let forged = json!({
         "traceId": "0af7651916cd43dd8448eb211c80319c",
@@ -299,13 +299,13 @@ fn a_verdict_about_records_is_revised_when_spans_report_their_calls() {
     let of_span = |n: u8| Some(span(&format!("{n:032x}"), &format!("t{n}")));
     assert_eq!(seen(Some(logs(&records)), 20), []);
     assert_eq!(seen(None, 300), [(true, Verdict::Pass, 0)]);
-    // Spans report one call, then the others: the run is not judged twice.
+    // Spans report one call, then the remaining calls. The run is not judged twice.
     assert_eq!(seen(of_span(1), 310), [(false, Verdict::Fail, 0)]);
     assert_eq!(seen(None, 600), [(true, Verdict::Fail, 1)]);
     assert_eq!(seen(of_span(2), 610), [(false, Verdict::Fail, 0)]);
     assert_eq!(seen(of_span(3), 620), [(false, Verdict::Fail, 0)]);
     assert_eq!(seen(None, 900), [(true, Verdict::NotEvaluated, 2)]);
-    // An id that occurs in two traces proves nothing: the calls of the records count again.
+    // An id that occurs in two traces proves nothing, so the calls in the records count again.
     let again = Some(span(&format!("{:032x}", 9), "t1"));
     assert_eq!(seen(again, 910), [(false, Verdict::Fail, 0)]);
     assert_eq!(seen(None, 1_200), [(true, Verdict::Fail, 3)]);

@@ -1,7 +1,7 @@
-//! The sums of recorded runs, which are known from elsewhere: the scripted model of the newer
-//! recordings counts 11 and 7 tokens for each reply; the model of the older ones counts 51, 52, 53,
-//! … and 12. Three frameworks also record each agent's own total, which is not read where models
-//! are seen.
+//! Tests the model use of recorded runs, which is known independently. The scripted model of the
+//! newer recordings counts 11 input and 7 output tokens for each reply; that of the older ones
+//! counts 51, 52, 53, … and 12. Three frameworks also record each agent's own total. That total is
+//! not read, because model spans were seen.
 
 use judge::assemble::Settings;
 use judge::pipeline::Pipeline;
@@ -13,24 +13,24 @@ use super::rules;
 use crate::support::captures::scenarios;
 use crate::support::now;
 
-/// The model calls of whole traces, and the tokens that they read and wrote.
+/// The model calls of whole traces, their input tokens and their output tokens.
 const OF_TRACES: &[(&str, [u64; 3])] = &[
     ("agno/nested", [6, 321, 72]),
     ("anthropic-own-spans/below_agent", [5, 55, 35]),
-    // A second instrumentation reports each call as a parent or a sibling.
+    // A second instrumentation reports each call again, as a parent or as a sibling.
     ("anthropic-own-spans/openinference", [5, 55, 35]),
     ("anthropic-own-spans/openllmetry", [5, 55, 35]),
     ("google-adk/nested", [6, 321, 72]),
     ("js-langchain-openinference/subagent", [5, 790, 120]),
     ("js-mastra-otel-exporter/subagent", [5, 830, 120]),
-    // Both spellings on one span.
+    // One span has both spellings.
     ("js-openinference-vercel-v7/generate", [5, 55, 35]),
     ("js-strands/subagent", [5, 800, 120]),
     ("js-vercel-ai-sdk-v6/subagent", [5, 790, 120]),
     ("js-vercel-ai-sdk-v7/bank", [5, 55, 35]),
     ("langgraph-openinference/nested", [6, 321, 72]),
     ("langgraph-openllmetry/nested", [6, 321, 72]),
-    // An inner span has the usage.
+    // Only an inner span has the usage.
     ("llama-index-genai/bank", [5, 55, 35]),
     ("microsoft-agent-framework/bank", [5, 55, 35]),
     ("openai-agents-logfire/chat", [5, 55, 35]),
@@ -40,7 +40,7 @@ const OF_TRACES: &[(&str, [u64; 3])] = &[
     ("smolagents/nested", [6, 321, 72]),
 ];
 
-/// The model calls and tokens of single agents, as their frameworks record them.
+/// The model calls and tokens of single agents, as their frameworks recorded them.
 const OF_AGENTS: &[(&str, &str, [u64; 3])] = &[
     ("js-strands/subagent", "Travel desk", [3, 480, 72]),
     ("js-strands/subagent", "Weather specialist", [2, 320, 48]),
@@ -50,14 +50,15 @@ const OF_AGENTS: &[(&str, &str, [u64; 3])] = &[
     ("smolagents/nested", "researcher", [3, 159, 36]),
 ];
 
-/// Model calls that recorded no usage in any spelling that is read.
+/// Scenarios with model calls whose usage is in no spelling that we read, and the number of these
+/// calls.
 const WITHOUT_USAGE: &[(&str, u64)] = &[
     ("langgraph-langfuse/bank", 5),
     ("litellm-below-span/agent_span", 5),
     ("mlflow/bank", 5),
 ];
 
-/// The evaluated agent and the limits of each evaluation of a recorded run.
+/// Returns the evaluated agent and the limits of each evaluation of a recorded run.
 fn limits(name: &str, scope: &str) -> Vec<(String, Value)> {
     let criterion = json!({ "name": "c", "scope": scope, "evaluate": { "efficiency": {
         "max_model_calls": 1000,

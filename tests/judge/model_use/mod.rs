@@ -1,6 +1,6 @@
-//! Limits of `efficiency` on model calls and their tokens, from trees of spans to verdicts. Each
-//! tree arrives as OTLP through scan and pipeline. Does not prove which spans frameworks write,
-//! except those of `captured`.
+//! Tests limits of `efficiency` on model calls and their tokens, from trees of spans to verdicts.
+//! Each tree arrives as OTLP through the scan and the pipeline. Does not prove which spans
+//! frameworks write, except for the recordings in `captured`.
 
 mod captured;
 mod conformance;
@@ -89,7 +89,7 @@ fn cached_and_total_tokens_count_in_every_spelling() {
         (only("ai.usage.totalTokens"), None, unknown, [5000; 2]),
         (both("gen_ai.usage.input_tokens"), None, [9; 2], [5000; 2]),
         (both("gen_ai.usage.output_tokens"), None, unknown, [5000; 2]),
-        // The model span within has more values.
+        // The inner model span has more values.
         (
             only("gen_ai.usage.total_tokens"),
             Some(sides),
@@ -126,7 +126,7 @@ fn siblings_that_contradict_each_other_are_two_calls() {
     let mut excluding = usage(100, 10, "");
     excluding["gen_ai.usage.cache_read.input_tokens"] = json!(50);
     let none = json!({});
-    // Certain calls, possible calls, and their tokens: at least, at most.
+    // The expected numbers: certain calls, possible calls, least tokens, most tokens.
     for (siblings, expected) in [
         (
             vec![usage(1000, 10, "a"), usage(1000, 10, "a")],
@@ -147,7 +147,7 @@ fn siblings_that_contradict_each_other_are_two_calls() {
             [2, 2, 18, 18],
         ),
         (vec![usage(150, 10, ""), excluding], [1, 1, 160, 160]),
-        // Instrumentations count thoughts differently.
+        // Instrumentations disagree on whether reasoning tokens count.
         (vec![usage(7, 10, ""), usage(7, 15, "")], [1, 2, 17, 39]),
         (vec![usage(7, 15, ""), usage(7, 10, "")], [1, 2, 17, 39]),
         (
@@ -184,7 +184,7 @@ fn usage_is_kept_only_for_those_who_read_it() {
         Node::new("agent", None, (0, 9), of_agent),
         Node::new("model", Some(0), (1, 2), usage),
     ];
-    // A selector that reads one of the attributes reads no other.
+    // A selector that reads one usage attribute must not make the limit read another one.
     let select = json!({ "attributes": { "gen_ai.usage.input_tokens": "5" } });
     let limit = json!({ "name": "c", "select": select, "evaluate": {
         "efficiency": { "max_output_tokens": 1 },
@@ -205,13 +205,13 @@ fn usage_is_kept_only_for_those_who_read_it() {
     );
 }
 
-/// Rules with one criterion.
+/// Returns rules with one criterion.
 fn rules(criterion: &Value) -> Rules {
     let text = json!({ "criteria": [criterion] }).to_string();
     Rules::from_json(&text).expect("a valid criterion")
 }
 
-/// The evaluations of those spans of a tree that arrive, in this order.
+/// Returns the evaluations of a tree, of which only these spans arrive, in this order.
 fn judged(
     rules: &Rules,
     tree: &[Node],

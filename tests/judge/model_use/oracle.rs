@@ -1,14 +1,14 @@
-//! Compares the limits with a count that walks the tree recursively, on random trees of agents,
-//! models, tools and chains, with usage in random spellings. Properties: a wrapper changes nothing,
-//! hidden usage never turns one definite answer into the other, and what is certain in a part of a
-//! tree stays so. Does not cover two instrumentations of one call.
+//! Compares the limits with a recursive count, on random trees of agents, models, tools and chains
+//! with usage in random spellings. Also tests properties: a wrapper changes nothing, hidden usage
+//! never turns a definite answer into the opposite one, and a result that is certain for a part of
+//! a tree does not change. Does not cover two instrumentations of one call.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{Cut, Node, judged, rules};
 
-/// The limits that are compared; each lies in the middle of the numbers that trees reach.
+/// The limits that are compared. Each is in the middle of the range that trees reach.
 const LIMITS: [(&str, u64); 4] = [
     ("max_model_calls", 3),
     ("max_input_tokens", 40),
@@ -16,16 +16,16 @@ const LIMITS: [(&str, u64); 4] = [
     ("max_tokens", 60),
 ];
 
-/// The recorded tokens of a model call: read, and written.
+/// The recorded input tokens and output tokens of a model call.
 type Usage = [Option<u64>; 2];
 
-/// A span, as the oracle sees it.
+/// A span as the oracle sees it.
 #[derive(Debug, Clone)]
 struct Made {
     kind: &'static str,
     parent: Option<usize>,
     usage: Usage,
-    /// Picks the spelling.
+    /// Selects the spelling of the usage.
     spelling: usize,
 }
 
@@ -50,7 +50,7 @@ impl Made {
         {
             if let Some(tokens) = self.usage[side] {
                 attributes[*key] = json!(tokens);
-                // Cached tokens are a part of the input, unless they are more.
+                // Cached tokens are a part of the input tokens unless there are more of them.
                 if side == 0 && self.spelling.is_multiple_of(5) {
                     attributes["gen_ai.usage.cache_read.input_tokens"] = json!(tokens / 2);
                 }
@@ -59,7 +59,7 @@ impl Made {
         if self.kind == "agent" {
             attributes["gen_ai.agent.name"] = json!(format!("agent {at}"));
         }
-        // Children lie within their parents, and no two spans share a moment.
+        // Children lie within their parents, and no two times are equal.
         let (at, n) = (at as u64, n as u64);
         Node::new(self.kind, self.parent, (at, 3 * n - at), attributes)
     }
@@ -70,7 +70,7 @@ fn nodes(tree: &[Made]) -> Vec<Node> {
     made.map(|(at, made)| made.node(at, tree.len())).collect()
 }
 
-/// The details of the limits, and the label.
+/// Returns the details of the limits, and the label.
 fn limits(tree: &[Made], scope: &str, arriving: &[usize], cut: Cut) -> Vec<(String, Value)> {
     let fields: serde_json::Map<String, Value> = LIMITS
         .iter()
@@ -96,7 +96,7 @@ fn limits(tree: &[Made], scope: &str, arriving: &[usize], cut: Cut) -> Vec<(Stri
 
 // === The oracle ===
 
-/// Bounds of a sum; the upper one only if it is known.
+/// Bounds of a sum; the upper bound is `None` if unknown.
 type Sum = (u64, Option<u64>);
 
 /// The input and the output of one model call.
@@ -125,7 +125,7 @@ fn children(tree: &[Made], at: usize) -> impl Iterator<Item = usize> {
     (0..tree.len()).filter(is_child)
 }
 
-/// The usage of the model calls below a span within the chain of a model.
+/// Returns the usage of the model calls below a span in a model's chain.
 fn usage_below(tree: &[Made], at: usize) -> Option<Call> {
     let mut found: Option<Call> = None;
     for child in children(tree, at) {
@@ -136,8 +136,8 @@ fn usage_below(tree: &[Made], at: usize) -> Option<Call> {
             _ => usage_below(tree, child),
         };
         let Some(usage) = usage else { continue };
-        // A side that one of several calls did not record is open, and the rest of the sum is
-        // certain.
+        // If one of several calls did not record a side, that side is open, and the rest of its sum
+        // is certain.
         found = Some(match found {
             None => usage,
             Some(sum) => [0, 1].map(|side| plus(sum[side], usage[side])),
@@ -153,7 +153,7 @@ fn usage_of_model(tree: &[Made], at: usize) -> Call {
     }
 }
 
-/// All model calls below a span, each with the agent that made it.
+/// Collects all model calls below a span, each with the agent that made it.
 fn model_calls(tree: &[Made], at: usize, agent: usize, found: &mut Vec<(usize, Call)>) {
     let made = &tree[at];
     let agent = if made.kind == "agent" { at } else { agent };
@@ -171,7 +171,7 @@ fn model_calls(tree: &[Made], at: usize, agent: usize, found: &mut Vec<(usize, C
     }
 }
 
-/// Skips the rest of a model's chain.
+/// Skips the remaining spans of a model's chain.
 fn beyond(tree: &[Made], at: usize, agent: usize, found: &mut Vec<(usize, Call)>) {
     if matches!(tree[at].kind, "agent" | "tool") {
         return model_calls(tree, at, agent, found);
@@ -181,7 +181,7 @@ fn beyond(tree: &[Made], at: usize, agent: usize, found: &mut Vec<(usize, Call)>
     }
 }
 
-/// Adds the total of each agent that has one and lies in no other such agent.
+/// Collects the totals of agents; skips agents inside an agent that has a total.
 fn totals(tree: &[Made], at: usize, found: &mut Vec<Call>) {
     if tree[at].kind == "agent" && tree[at].usage.iter().any(Option::is_some) {
         found.push(call(tree[at].usage));
@@ -197,7 +197,7 @@ fn expected(tree: &[Made]) -> Value {
     model_calls(tree, 0, 0, &mut calls);
     let mut usage: Vec<Call> = calls.iter().map(|(_, usage)| *usage).collect();
     let mut is_total = false;
-    // Agents without any model call add their totals to what is possible.
+    // Totals of agents without any model call count as possible.
     let mut possible = Vec::new();
     if calls.is_empty() {
         totals(tree, 0, &mut usage);
@@ -247,7 +247,7 @@ fn expected(tree: &[Made]) -> Value {
     limits
 }
 
-/// The outermost totals of agents below which no model was called.
+/// Collects the outermost totals of agents below which no model was called.
 fn unseen_agents(tree: &[Made], at: usize, found: &mut Vec<Call>) {
     let mut calls = Vec::new();
     model_calls(tree, at, at, &mut calls);
@@ -284,7 +284,7 @@ fn made() -> impl Strategy<Value = Made> {
     (kind, any::<prop::sample::Index>(), usage(), 0..30_usize).prop_map(
         |(kind, parent, usage, spelling)| Made {
             kind,
-            // Any number: `trees` takes it modulo the number of earlier spans.
+            // Any number; `trees` reduces it modulo the number of earlier spans.
             parent: Some(parent.index(1 << 20)),
             usage: if kind == "tool" { [None, None] } else { usage },
             spelling,
@@ -334,7 +334,7 @@ proptest! {
         is_chain in any::<bool>(),
         total in usage(),
     ) {
-        // Any span but the root.
+        // Selects any span except the root.
         let around = 1 + around.index(tree.len() - 1);
         let mut wrapped = tree.clone();
         wrapped[around].parent = Some(tree.len());
@@ -374,7 +374,7 @@ proptest! {
         side in 0..2_usize,
     ) {
         let hidden = hidden.index(tree.len());
-        // A span within a model may record other numbers than the model.
+        // A span inside a model span may record other numbers than the model span.
         prop_assume!(tree[hidden].kind != "model" || usage_below(&tree, hidden).is_none());
         let before = limits(&tree, "trace", &all(&tree), Cut::Whole);
         let mut less = tree.clone();

@@ -1,5 +1,5 @@
-//! Runs without a model span called no model if other traces of their service have model spans.
-//! Does not prove that a service records all its model calls.
+//! A run without a model span counts as a run without model calls if other traces of its service
+//! have model spans. Does not prove that a service records all its model calls.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn limit() -> Rules {
     rules(&json!({ "name": "c", "evaluate": { "efficiency": { "max_model_calls": 0 } } }))
 }
 
-/// A run with one call, and a model span before it if `has_model`.
+/// Returns a run with one call, preceded by a model span if `has_model`.
 fn spans(trace: u64, has_model: bool) -> Vec<Span> {
     let call = SpanCall {
         name: "search".to_owned(),
@@ -39,7 +39,7 @@ fn batch(service: &str, spans: Vec<Span>) -> Batch {
     scan(&body, Some(&limit())).expect("OTLP").batch
 }
 
-/// Judges one trace after the other.
+/// Judges one trace after another.
 struct Process {
     pipeline: Pipeline,
     n_traces: u64,
@@ -78,7 +78,7 @@ fn no_model_is_called_where_the_service_records_models() {
     ] {
         assert_eq!(process.judge(service, has_model), expected, "{service}");
     }
-    // Traces that are judged together inform each other.
+    // Traces that are judged together count for each other.
     let mut both = spans(100, false);
     both.extend(spans(101, true));
     assert_eq!(process.judge_each("third", both), [Pass, Fail]);
@@ -127,7 +127,7 @@ fn replicas_may_hold_the_model_spans_of_a_trace() {
     assert_eq!(process.judge("shop", false), NotEvaluated);
 }
 
-/// A judge of a log starts anywhere, and must judge as its predecessor did.
+/// A judge of a log can start at any record, and must judge as its predecessor did.
 #[test]
 fn judges_of_a_log_learn_nothing_from_other_traces() {
     let limits = LogLimits {

@@ -1,5 +1,5 @@
-//! A missing argument or result counts as absent only if other calls recorded by the same
-//! instrumentation have one.
+//! A missing argument or result counts as absent only if other calls from the same instrumentation
+//! have one.
 
 use judge::evaluate::Verdict;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ fn never_rm() -> Value {
     json!({ "tool_calls": { "disallowed": [{ "name": "^bash$", "args": { "command": "rm" } }] } })
 }
 
-/// A call with arguments and a result.
+/// Returns a call with arguments and a result.
 fn captured(id: u64) -> Sent {
     let values = json!({
         "gen_ai.tool.call.arguments": "{\"q\":\"x\"}",
@@ -55,7 +55,7 @@ fn the_same_instrumentation_that_captures_shows_that_there_are_none() {
         let verdict = verdict(&never_rm(), &[agent(), captured(2), call]);
         assert_eq!(verdict, Verdict::Pass);
     }
-    // A product that has a convention of its own is one instrumentation, with any number of scopes.
+    // A product with its own convention counts as one instrumentation, whatever scopes it uses.
     let call = |id: u64, scope: &'static str, more: &Value| {
         let mut values = json!({ "tool.name": "bash" });
         let more = more.as_object().unwrap().clone();

@@ -1,4 +1,4 @@
-//! Several reports of one call are one call; equal ids alone do not make two calls one.
+//! Several reports of one call count as one call. Equal ids alone do not merge two calls.
 
 use judge::evaluate::Verdict;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ fn both(mut values: Value, more: Value) -> Value {
     values
 }
 
-/// A model's span whose reply requests these calls: id, name and arguments.
+/// Returns a model's span whose reply requests these calls (id, name, arguments).
 fn chat(id: u64, calls: &[(&str, &str, Value)], answers: &[(&str, &str)]) -> Sent {
     let parts = calls.iter().map(|(id, name, args)| {
         json!({ "type": "tool_call", "id": id, "name": name, "arguments": args })
@@ -76,7 +76,7 @@ fn calls_of_one_name_fold_unless_their_arguments_differ() {
     inner_is(&two, 2);
     inner_is(&one, 1);
     inner_is(&json!({}), 1);
-    // The bare text of a call's only argument.
+    // The inner span has only the bare text of the call's single argument.
     inner_is(&json!({ "gen_ai.tool.call.arguments": "1" }), 1);
     let long = json!({ "amount": 1, "note": "x".repeat(20_000) });
     inner_is(&with_args(&long), 1);
@@ -127,7 +127,7 @@ fn two_reports_of_one_call_fold_where_clocks_have_milliseconds() {
         assert_count("pay", 1, &run(first, second, none()));
     }
     assert_count("pay", 2, &run((20, 30), (31, 40), none()));
-    // Arguments on one side only are not a difference; arguments on both sides may be one.
+    // Arguments on one side only are no difference. Arguments on both sides may differ.
     let args = |sum: u64| with_args(&json!({ "sum": sum }));
     assert_count("pay", 1, &run((20, 30), (20, 30), [json!({}), args(1)]));
     assert_count("pay", 1, &run((20, 30), (20, 30), [args(1), args(1)]));
@@ -137,7 +137,7 @@ fn two_reports_of_one_call_fold_where_clocks_have_milliseconds() {
         .collect::<Vec<_>>();
     three.extend([under(6), pay(7, 6, (20, 30), args(2))]);
     assert_count("pay", 2, &three);
-    // Siblings are two calls, even if their parent is missing.
+    // Siblings are two calls even if their parent is missing.
     let siblings = [
         agent(),
         pay(4, 9, (20, 30), json!({})),
@@ -161,9 +161,9 @@ fn a_model_that_uses_an_id_again_asks_for_another_call() {
     let deletes = turns("delete", json!({ "id": 7 }));
     assert_eq!(verdict(&never, &deletes), Verdict::Fail);
     assert_count("search", 2, &turns("search", json!({ "q": "y" })));
-    // One reply, reported twice.
+    // The same reply is reported twice.
     assert_count("search", 1, &turns("search", json!({ "q": "x" })));
-    // Either call may be the answered one.
+    // The result may belong to either call.
     let output = json!({ "tool_call_output": { "tool_outputs": [
         { "name": "delete", "output": "found" },
     ] } });
@@ -194,7 +194,7 @@ fn arguments_of_an_id_that_is_used_again_are_those_of_the_calls_turn() {
 
 #[test]
 fn an_announcement_is_of_the_tool_that_it_names() {
-    // The model requested a search; another tool ran under that id.
+    // The model requested a search, but another tool ran under that id.
     let spans = [
         agent(),
         chat(2, &[("c1", "search", json!({ "path": "/tmp" }))], &[]),

@@ -1,5 +1,5 @@
-//! Attributes that applications set, too, such as `span.type: web`, do not keep a span with
-//! `tool.name` from counting as a call.
+//! A span with `tool.name` counts as a call even if it has attributes that applications set, too,
+//! such as `span.type: web`.
 
 use judge::evaluate::Verdict;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ fn a_type_that_no_convention_knows_silences_no_tool_name() {
         }
     }
     assert_eq!(wipe(json!({ "span.type": "tool" })), Verdict::Fail);
-    // VoltAgent's other spans may name the tool that they serve.
+    // VoltAgent's spans of other kinds may name the tool that they work for.
     for known in ["llm", "memory", "retriever", "guardrail"] {
         assert_eq!(
             wipe(json!({ "span.type": known })),

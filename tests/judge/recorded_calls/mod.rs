@@ -1,5 +1,5 @@
-//! The spans that are calls, the spans that report one call, and the known values of each call:
-//! from OTLP requests to verdicts. Proves nothing about what frameworks write.
+//! Tests which spans are calls, which spans report the same call, and which values of a call are
+//! known, from OTLP requests to verdicts. Does not test what frameworks write.
 
 mod capture;
 mod folding;
@@ -19,7 +19,7 @@ use crate::support::records::attributes;
 const MILLISECOND: u64 = 1_000_000;
 const START: u64 = 1_700_000_000_000 * MILLISECOND;
 
-/// A span of trace 1; times are milliseconds after the start.
+/// A span of trace 1. Times are milliseconds after the start.
 struct Sent {
     scope: &'static str,
     service: &'static str,
@@ -44,7 +44,7 @@ fn sent(id: u64, parent: u64, times: (u64, u64), values: &Value) -> Sent {
     }
 }
 
-/// The agent's run, span 1, from 0 to 1,000.
+/// Returns the agent's run, span 1, from 0 to 1,000.
 fn agent() -> Sent {
     let values = json!({ "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a" });
     sent(1, 0, (0, 1_000), &values)

@@ -1,5 +1,5 @@
-//! Spans under our own instrumentation scope: only pure evaluations are left out of judgement,
-//! since any sender can use that name.
+//! Tests spans under spanscore's own instrumentation scope. Only pure evaluations are excluded from
+//! judgement, because any sender can use that scope's name.
 
 use judge::evaluate::Verdict;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ fn a_call_is_judged_whatever_scope_its_span_claims() {
         verdict(&never_wipe(), &[agent(), wipe(&json!({}))]),
         Verdict::Fail
     );
-    // A tool in one convention and an evaluation in another is a call.
+    // A span that is a tool in one convention and an evaluation in another counts as a call.
     let disguised = json!({ "openinference.span.kind": "TOOL", "tool.name": "wipe" });
     assert_eq!(
         verdict(&never_wipe(), &[agent(), score(2, 1, &disguised)]),

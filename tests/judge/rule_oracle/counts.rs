@@ -1,4 +1,4 @@
-//! Rules about one kind of calls: how many there are, and which comes first or last.
+//! Tests rules about one kind of calls: how many calls there are, and which call is first or last.
 
 use judge::evaluate::{RULE_TEMPLATES, Verdict};
 use proptest::prelude::*;

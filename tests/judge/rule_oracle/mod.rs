@@ -1,7 +1,7 @@
-//! Compares the evaluators over time with naive ones that write out every order that the times
-//! allow. They share no code with the evaluators; their only source is `docs/evaluators.md`. Runs
-//! have at most six calls, so this proves nothing about long runs; the benchmark `rules` covers
-//! those.
+//! Compares the evaluators over time with naive evaluators that enumerate every order that the
+//! times allow. The naive evaluators share no code with the real ones; their only source is
+//! `docs/evaluators.md`. Runs have at most six calls, so long runs are not tested; the benchmark
+//! `rules` covers them.
 
 mod counts;
 mod effort;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::support::calls::{Call, Written, judged};
 
-/// A call: start, end, name, values and group; it may never have ended, or have unusable times.
+/// A call. It may not have ended, or may have unusable times.
 #[derive(Debug, Clone)]
 struct Made {
     start: u64,
@@ -41,9 +41,9 @@ struct Asked {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Same {
     Nothing,
-    /// Both conditions at one path.
+    /// Both conditions apply to the same path.
     OnePath,
-    /// Each condition at a path of its own.
+    /// The conditions apply to two different paths.
     APathEach,
 }
 
@@ -123,13 +123,13 @@ fn args_of(call: &Made) -> Value {
 }
 
 impl Made {
-    /// Some of the calls fail.
+    /// Returns true for calls with the single value 1, so that some of the calls fail.
     fn has_failed(&self) -> bool {
         self.values == Some(vec![1])
     }
 }
 
-/// The calls in the notation of tests; the values of one of them may be unknown.
+/// Returns the calls in the tests' notation. The values of one of them may be unknown.
 fn written(calls: &[Made], unknown: Option<usize>) -> Written {
     let written = calls.iter().enumerate().map(|(at, call)| Call {
         name: call.name.to_owned(),
@@ -182,7 +182,7 @@ fn rule(asked: &Asked) -> Value {
     json!({ "constraints": { "rules": rules, "concurrency": asked.concurrency } })
 }
 
-/// Returns true if `x` had ended when `y` began.
+/// Returns true if `x` ended before `y` began.
 fn is_before(calls: &[Made], concurrency: &str, x: usize, y: usize) -> bool {
     let group = |at: usize| -> Vec<usize> {
         match calls[at].group.filter(|_| concurrency == "reply") {
@@ -203,7 +203,7 @@ fn is_before(calls: &[Made], concurrency: &str, x: usize, y: usize) -> bool {
     (end, group(x).last()) < (start, group(y).first())
 }
 
-/// Every order in which no call comes after a call that it precedes.
+/// Returns every order in which each call comes after the calls that precede it in time.
 fn orders(calls: &[Made], concurrency: &str) -> Vec<Vec<usize>> {
     fn extend(
         order: &mut Vec<usize>,
@@ -238,7 +238,7 @@ fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Returns true if two calls agree, each in the role of `a` or of `b`.
+/// Returns true if two calls agree, given whether each is a `b`.
 fn agree(same: Same, (x, x_is_b): (&Made, bool), (y, y_is_b): (&Made, bool)) -> bool {
     let values = |call: &Made, is_b: bool| {
         if same == Same::APathEach && is_b {
@@ -259,8 +259,9 @@ fn gap(x: &Made, y: &Made) -> u64 {
     x.start.max(y.start).saturating_sub(end(x).min(end(y)))
 }
 
-/// The meaning of a template: does it concern `b`; `after`, `before` or `anywhere`; is that call
-/// forbidden; may nothing, another call of the same kind, or anything come in between.
+/// Returns the requirements of a template: whether each applies to `b`; whether the partner is
+/// `after`, `before` or `anywhere`; whether the partner is forbidden; whether nothing (`n`), no
+/// call of the same kind (`o`), or anything (`a`) may come in between.
 fn questions(template: &str) -> Vec<(bool, &'static str, bool, char)> {
     let between = if template.contains("alternate") {
         'o'
@@ -290,7 +291,8 @@ fn questions(template: &str) -> Vec<(bool, &'static str, bool, char)> {
     }
 }
 
-/// The score (none if open), activations, violations, and the calls that violate the rule.
+/// Returns the score (`None` if open), the number of activations and of violations, and the
+/// violating calls.
 fn naively(asked: &Asked, calls: &[Made]) -> (Option<f64>, usize, usize, Vec<usize>) {
     let orders = orders(calls, asked.concurrency);
     let (mut n_activations, mut n_kept, mut n_open) = (0, 0, 0);
@@ -361,7 +363,7 @@ fn naively(asked: &Asked, calls: &[Made]) -> (Option<f64>, usize, usize, Vec<usi
         (0, ..) => Some(1.0),
         (_, 0, _) => Some(f64::from(n_kept as u32) / f64::from(n_activations as u32)),
         (_, _, 0) => None,
-        // NaN stands for a certain failure with an unknown score.
+        // NaN means a certain failure with an unknown score.
         _ => Some(f64::NAN),
     };
     (score, n_activations, n_violations, violated)
@@ -385,11 +387,11 @@ proptest! {
             ),
             None => prop_assert_eq!(evaluation.verdict, Verdict::NotEvaluated, "{}", said),
         }
-        // A violation is reported, together with the calls that prove it.
+        // A failure names the calls that prove it.
         prop_assert_eq!(evaluation.verdict == Verdict::Fail, !evaluation.offending().is_empty());
     }
 
-    /// The verdict holds whatever the uncaptured values are.
+    /// The verdict holds for all possible values of the call that was not captured.
     #[test]
     fn a_verdict_holds_whatever_an_unknown_value_is(
         calls in calls(),

@@ -1,11 +1,11 @@
-//! The ten scores of `trajectory_match`: pairs are found by trying all of them, in all orders.
+//! Tests the ten scores of `trajectory_match` with an oracle that tries all pairs in all orders.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{Made, args_of, calls, evaluated, is_before, orders};
 
-/// An expected call: its name, and which of its arguments matter.
+/// An expected call: its name, and the arguments that matter.
 #[derive(Debug, Clone)]
 struct Entry {
     name: &'static str,
@@ -40,7 +40,7 @@ fn fits(entry: &Entry, call: &Made, exact_args: bool) -> bool {
     entry.name == call.name && fits_args
 }
 
-/// The most pairs in order: the classic table.
+/// Returns the highest number of pairs in order, from the classic table.
 fn in_order(expected: usize, made: &[usize], fits: &dyn Fn(usize, usize) -> bool) -> usize {
     let mut table = vec![vec![0; made.len() + 1]; expected + 1];
     for i in 0..expected {
@@ -52,7 +52,8 @@ fn in_order(expected: usize, made: &[usize], fits: &dyn Fn(usize, usize) -> bool
     table[expected][made.len()]
 }
 
-/// The most pairs in any order: every expected call is left alone or paired with each free call.
+/// Returns the highest number of pairs in any order. Each expected call is tried unpaired and with
+/// each free call.
 fn in_any_order(expected: usize, free: &[usize], fits: &dyn Fn(usize, usize) -> bool) -> usize {
     let Some(last) = expected.checked_sub(1) else {
         return 0;
@@ -69,7 +70,7 @@ fn in_any_order(expected: usize, free: &[usize], fits: &dyn Fn(usize, usize) -> 
     paired.max().unwrap_or(0).max(alone)
 }
 
-/// Returns the number of changes that turn one list into the other.
+/// Returns the smallest number of changes that turn one list into the other.
 fn changes(expected: usize, made: &[usize], fits: &dyn Fn(usize, usize) -> bool) -> usize {
     match (expected.checked_sub(1), made.split_last()) {
         (None, _) => made.len(),
@@ -155,7 +156,7 @@ proptest! {
         );
         prop_assert_eq!(&details["actual"], &json!(m), "{}", said);
 
-        // The alignment proves the number: each match fits, and none comes before an earlier one.
+        // The alignment proves the score: each match fits, and no match precedes an earlier one.
         let number = |entry: &Value, key: &str| entry[key].as_u64().map(|n| n as usize - 1);
         let aligned = details["alignment"].as_array().expect("a list");
         let matches: Vec<(usize, usize)> = aligned
@@ -173,7 +174,7 @@ proptest! {
                 prop_assert!(!is_before(&calls, concurrency, *later, *earlier), "{}", said);
             }
         }
-        // Every expected call, and every call that counts, occurs in it once.
+        // Every expected call and every call that counts occurs once in the alignment.
         let listed = |key: &str| -> Vec<usize> {
             aligned.iter().filter_map(|entry| number(entry, key)).collect()
         };

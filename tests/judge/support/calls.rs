@@ -1,5 +1,5 @@
-//! Trajectories written as plain lists of calls, for the tests of judging. Proves nothing about how
-//! spans become calls.
+//! Trajectories written as plain lists of calls, for tests of judging. They do not prove how spans
+//! become calls.
 
 use std::sync::Arc;
 
@@ -13,27 +13,28 @@ use otlp::span::{KeptAttributes, Resource, SpanId, TraceId};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// One call as a test writes it: a name, or a map.
+/// A call as a test writes it: a name or a map.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Call {
     pub(crate) name: String,
     pub(crate) args: Option<Value>,
     pub(crate) result: Option<Value>,
     pub(crate) step: u32,
-    /// The call's span has not ended.
+    /// True if the call's span has not ended.
     pub(crate) partial: bool,
-    /// The call's span has no start, or ends before it starts.
+    /// True if the call's span has no start, or ends before it starts.
     pub(crate) untimed: bool,
-    /// Only the beginning of its arguments and result was kept.
+    /// True if only the beginning of the call's arguments and result was stored.
     pub(crate) cut: bool,
-    /// The position of the agent run that made the call.
+    /// The index of the agent run that made the call.
     pub(crate) run: Option<usize>,
-    /// True if the call failed; spans always record this, messages only if it is written.
+    /// True if the call failed. If omitted, the call succeeded, but with `from_messages` this is
+    /// unknown.
     pub(crate) error: Option<bool>,
-    /// Start and end in milliseconds; by default the call starts 10 after the previous one and
-    /// lasts 5.
+    /// Start and end in milliseconds. By default, a call starts 10 ms after the previous call and
+    /// lasts 5 ms.
     pub(crate) at: Option<(u64, u64)>,
-    /// The model reply that requested this call together with others.
+    /// The number of the model reply that requested this call together with others.
     pub(crate) group: Option<u32>,
 }
 
@@ -42,8 +43,8 @@ pub(crate) struct Call {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Written {
     pub(crate) calls: Vec<Call>,
-    /// The calls of each turn of a session, instead of `calls`. The times of a turn begin 1,000
-    /// seconds after those of the turn before.
+    /// The calls of each turn of a session, instead of `calls`. The times of each turn begin 1,000
+    /// seconds after those of the previous turn.
     pub(crate) turns: Vec<Vec<Call>>,
     pub(crate) cut_short: bool,
     pub(crate) from_messages: bool,
@@ -52,13 +53,13 @@ pub(crate) struct Written {
     pub(crate) agent: Option<String>,
     pub(crate) attributes: Map<String, Value>,
     pub(crate) nodes: Vec<String>,
-    /// Agent runs in order of start: each a name, and the position of the run that contains it.
+    /// Agent runs in order of their starts: the name, and the index of the enclosing run.
     pub(crate) runs: Vec<(String, Option<usize>)>,
-    /// The tokens that each model call recorded: read and written.
+    /// The input tokens and output tokens that each model call recorded.
     pub(crate) models: Vec<[Option<u64>; 2]>,
-    /// The agent's own totals of all model calls.
+    /// The totals that the agent recorded for all its model calls.
     pub(crate) total: Option<[u64; 2]>,
-    /// Other traces of the service have model spans.
+    /// True if other traces of the service have model spans.
     pub(crate) others_have_models: bool,
 }
 
@@ -134,8 +135,7 @@ fn model_use(written: &Written) -> ModelUse {
     }
 }
 
-/// Builds a trajectory from written calls. No other function does, so a test could send spans
-/// through the pipeline instead.
+/// Builds a trajectory from written calls. Only this function bypasses the pipeline.
 pub(crate) fn trajectory(written: &Written) -> Trajectory {
     let resource = Arc::new(Resource {
         encoded: Box::default(),
@@ -229,7 +229,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
     }
 }
 
-/// Joins the turns of a session, as the pipeline does.
+/// Joins the turns of a session as the pipeline does.
 fn session(written: &Written) -> Trajectory {
     let turns = written.turns.iter().zip(1_u8..).map(|(calls, number)| {
         let mut turn = trajectory(&Written {
@@ -275,7 +275,7 @@ pub(crate) fn judged(
     evaluations
 }
 
-/// The expectations in the attributes of the evaluated span.
+/// Returns the expectations in the attributes of the evaluated span.
 fn expectation_attributes(attributes: &Map<String, Value>) -> ExpectationAttributes {
     let said = |key: &str| {
         let value = attributes.get(key)?;

@@ -1,4 +1,4 @@
-//! Shared by several tests: calls, spans and records to judge, and the recorded sessions.
+//! Code shared by several tests: calls, spans and records to judge, and the recorded sessions.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -22,7 +22,7 @@ pub(crate) mod repetitions;
 #[path = "../../support/spans.rs"]
 pub(crate) mod spans;
 
-/// Both clocks.
+/// Returns the current time of both clocks.
 pub(crate) fn now() -> Now {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     Now {
@@ -31,7 +31,7 @@ pub(crate) fn now() -> Now {
     }
 }
 
-/// Everything of an evaluation that a score line shows, under the names of the line.
+/// Returns everything that a score line shows of an evaluation, under the line's keys.
 pub(crate) fn shown(evaluation: &Evaluation) -> String {
     let (criterion, trajectory) = (&evaluation.criterion, &evaluation.trajectory);
     let calls = trajectory.tool_calls.iter();
@@ -57,13 +57,13 @@ pub(crate) fn shown(evaluation: &Evaluation) -> String {
     line.to_string()
 }
 
-/// The text of one line of an item's doc comment.
+/// Returns the text of one line of a doc comment; `None` for other lines.
 pub(crate) fn doc_line(line: &str) -> Option<&str> {
     let text = line.strip_prefix("///")?;
     Some(text.strip_prefix(' ').unwrap_or(text))
 }
 
-/// A rule set with one criterion.
+/// Returns rules with one criterion.
 pub(crate) fn rules_of_case(id: &str, evaluator: &str, fields: &Value) -> Result<Rules, String> {
     let text = json!({ "criteria": [criterion_of_case(id, evaluator, fields)] }).to_string();
     Rules::from_json(&text).map_err(|error| error.to_string())

@@ -1,5 +1,4 @@
-//! Log records of coding agents, written as maps: takes OTLP/JSON, returns batches and
-//! trajectories. Proves nothing by itself.
+//! Log records of coding agents, written as maps. Converts OTLP/JSON to batches and trajectories.
 
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ pub(crate) fn rules() -> Rules {
     rules_of(json!([order]))
 }
 
-/// Rules with these criteria and defaults for everything else.
+/// Returns rules with these criteria and default settings.
 pub(crate) fn rules_of(criteria: Value) -> Rules {
     let criteria: Vec<Criterion> = serde_json::from_value(criteria).expect("they load");
     Rules::new(criteria)
@@ -41,7 +40,7 @@ pub(crate) fn attributes(values: &Value) -> Value {
         .collect()
 }
 
-/// A value in OTLP/JSON notation.
+/// Returns the value in OTLP/JSON notation.
 pub(crate) fn typed(value: &Value) -> Value {
     match value {
         Value::String(text) => json!({ "stringValue": text }),
@@ -55,7 +54,7 @@ pub(crate) fn typed(value: &Value) -> Value {
     }
 }
 
-/// Returns a clock: the time this many seconds after the start.
+/// Returns a clock that returns the time a number of seconds after the start.
 pub(crate) fn clock() -> impl Fn(u64) -> Now {
     let start = now().instant;
     move |seconds| Now {
@@ -64,7 +63,7 @@ pub(crate) fn clock() -> impl Fn(u64) -> Now {
     }
 }
 
-/// A record with a time this many seconds after the start.
+/// Returns a record whose time is this many seconds after the start.
 pub(crate) fn record(seconds: u64, values: Value) -> Value {
     json!({
         "timeUnixNano": (START + seconds * SECOND).to_string(),

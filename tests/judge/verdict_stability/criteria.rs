@@ -1,5 +1,6 @@
-//! Criteria about calls that a trace contains, and about calls that it does not: one for each
-//! evaluator, and more for what can be certain early. Criteria that do not load are left out.
+//! Criteria about calls that a trace contains, and about calls that it does not contain: one for
+//! each evaluator, and more for results that can be certain early. Criteria that do not load are
+//! skipped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +12,10 @@ use serde_json::{Value, json};
 
 use crate::support::repetitions::number;
 
-/// Maximum number of calls that have criteria of their own.
+/// Maximum number of calls for which criteria are made.
 const MAX_CALLS: usize = 5;
 
-/// One criterion of each kind, picked at random; `.ci/extended properties` takes all.
+/// Returns one random criterion of each kind; `.ci/extended properties` takes all of them.
 pub(crate) fn some_about(trajectories: &[Arc<Trajectory>], random: &mut Rng) -> Vec<Value> {
     let n_of_kind = number("SPANSCORE_TEST_CRITERIA", 1) as usize;
     let mut by_kind: BTreeMap<String, Vec<Value>> = BTreeMap::new();
@@ -29,7 +30,7 @@ pub(crate) fn some_about(trajectories: &[Arc<Trajectory>], random: &mut Rng) -> 
     picked.collect()
 }
 
-/// Returns the form of a criterion, without the names, values and numbers of the calls.
+/// Returns the form of a criterion, without the calls' names, values and numbers.
 fn kind(value: &Value) -> String {
     const NAMED_BY_CALLS: [&str; 3] = ["args", "parameters", "tool_calls_count"];
     const CHOICES: [&str; 2] = ["error", "score"];
@@ -281,6 +282,6 @@ fn exactly(name: &str) -> String {
             },
         )
         .collect();
-    // A backslash before white space or `_` is not an escape.
+    // A backslash before white space or `_` is not a valid escape.
     format!("^{}$", escaped.replace("\\ ", " ").replace("\\_", "_"))
 }

@@ -1,6 +1,7 @@
-//! Generated traces in which missing spans matter: wrappers of a call within one process and across
-//! two with different clocks, calls reported twice by their ids, hand-offs, agents called as tools,
-//! models whose replies contain names and arguments, equal starts. No single framework sends them.
+//! Generates traces in which missing spans matter: wrappers of a call in one process or across two
+//! processes with different clocks, calls reported twice by their ids, hand-offs, agents called as
+//! tools, model replies that contain names and arguments, equal starts. No single framework sends
+//! all of these.
 
 use fastrand::Rng;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -15,7 +16,7 @@ const AGENTS: &[&str] = &["lead", "helper", "clerk"];
 const LOCAL: u32 = 0x100;
 const REMOTE: u32 = 0x300;
 
-/// One request with one trace.
+/// Returns a request with one trace.
 pub(crate) fn request(random: &mut Rng) -> Vec<u8> {
     let mut made = Made {
         random,
@@ -65,7 +66,7 @@ struct Made<'a> {
     now: u64,
     n_ids: u32,
     knows_flags: bool,
-    /// Lead of the clock of each process.
+    /// How far the clock of each process is ahead.
     skews: [i64; 2],
 }
 
@@ -78,7 +79,7 @@ struct Call {
 }
 
 impl Made<'_> {
-    /// Turns of a model, and the calls that it requested.
+    /// Generates turns of a model and the calls that it requested.
     fn work(&mut self, process: usize, above: usize, depth: u32) {
         for _ in 0..self.random.u8(1..4) {
             let calls: Vec<Call> = (0..self.random.u8(0..3)).map(|_| self.call()).collect();
@@ -142,8 +143,8 @@ impl Made<'_> {
         }
     }
 
-    /// The spans of one call: alone, within a wrapper, around the report of another process, or
-    /// repeated by another instrumentation.
+    /// Generates the spans of one call: alone, inside a wrapper, around the report of another
+    /// process, or repeated by another instrumentation.
     fn make(&mut self, process: usize, above: usize, call: &Call, depth: u32) {
         let outer = self.tell(process, above, call);
         match self.random.u8(..10) {
@@ -193,7 +194,7 @@ impl Made<'_> {
         let args = match call.args {
             "{\"x\":\"one\"}" if call.bare => "one",
             "{\"n\":1000}" if self.random.bool() => "{\"n\":1000.0}",
-            // A wrapper that changes what the model requested.
+            // This wrapper changes what the model requested.
             _ if id.is_none() && self.random.u8(..8) == 0 => "{\"n\":10}",
             args => args,
         };
@@ -212,7 +213,7 @@ impl Made<'_> {
     }
 
     fn start(&mut self, process: usize, above: Option<usize>, name: &str) -> usize {
-        // Millisecond clocks give equal starts.
+        // Clocks with millisecond resolution give equal starts.
         self.now += self.random.u64(0..4) * 5;
         let is_remote = above.is_some_and(|above| self.spans[above].0 != process);
         let span = Span {

@@ -1,8 +1,8 @@
-//! Verdicts given early never change. Any part of the spans of a real or generated trace arrives
-//! first, some of them unfinished; the trace is judged as at shutdown; then the rest arrives in two
-//! parts, and no verdict may change or be withdrawn. The missing spans merge calls, reveal
-//! hand-offs, contain arguments, shift clocks, and move the evaluated span. Proves only in the
-//! plain case that an early verdict is given where one could be.
+//! Tests that early verdicts never change. Any part of the spans of a real or generated trace
+//! arrives first, some of them unfinished, and the trace is judged as at shutdown. Then the rest
+//! arrives in two parts, and no verdict may change or be withdrawn. The missing spans merge calls,
+//! reveal hand-offs, contain arguments, shift clocks, and change the evaluated span. Proves only
+//! for the plain case that an early verdict is given where one is possible.
 
 pub(crate) mod criteria;
 pub(crate) mod generated_traces;
@@ -41,7 +41,7 @@ fn accept(pipeline: &mut Pipeline, spans: Vec<Span>) {
     );
 }
 
-/// The subject of a verdict: trace, agent run where each run is judged, criterion.
+/// The subject of a verdict: the trace, the agent run if each run is judged, and the criterion.
 type Subject = (TraceId, Option<SpanId>, String);
 
 fn subject(evaluation: &Evaluation) -> Subject {
@@ -53,7 +53,7 @@ fn subject(evaluation: &Evaluation) -> Subject {
     (trajectory.trace_id, run, criterion.name().to_owned())
 }
 
-/// The early verdicts that still hold, by subject.
+/// The early verdicts that must not change, by subject.
 #[derive(Default)]
 struct Early {
     given: BTreeMap<Subject, Evaluation>,
@@ -85,7 +85,7 @@ impl Early {
     }
 }
 
-/// Judges growing parts of the spans, and then all of them.
+/// Judges growing parts of the spans, then all of them.
 fn cut(rules: &Rules, spans: &[Span], random: &mut Rng, early: &mut Early, whose: &str) {
     let now = now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
@@ -207,8 +207,8 @@ fn no_verdict_given_early_on_a_made_trace_changes() {
 
 // === what is certain in the plain case, and what is not ===
 
-/// The agent still runs: its root has not arrived, and its calls are siblings below the root. The
-/// argument says whether the SDK marks their parent as local.
+/// Judges while the agent still runs: the root has not arrived, and the calls are siblings below
+/// it. `says_so` is true if the SDK marks their parent as local.
 fn early(says_so: bool, evaluate: Value) -> Verdict {
     let rules = rules(&[json!({ "name": "early", "evaluate": evaluate })]);
     let call = |name: &str, args: Value| SpanCall {

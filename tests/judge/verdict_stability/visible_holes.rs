@@ -1,7 +1,7 @@
-//! No full verdict over a visible hole. Random spans of a captured trace are lost; where a
-//! remaining span names a lost parent in its own process, or a top span has not ended, every
-//! verdict must equal the verdict on the whole trace. Proves nothing about losses that leave no
-//! mark: a call without spans beneath it can be lost unnoticed.
+//! Tests that there is no full verdict over a visible hole. Random spans of a captured trace are
+//! lost. If a remaining span names a lost parent in its own process, or a top span has not ended,
+//! every verdict must equal the verdict on the whole trace. Does not cover losses that leave no
+//! mark: a call without child spans can be lost unnoticed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn is_given(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Pass | Verdict::Fail)
 }
 
-/// The spans, with the flags of an SDK that knows whether each parent is remote.
+/// Returns the spans with the flags of an SDK that records whether each parent is remote.
 fn flagged(mut spans: Vec<Span>) -> Vec<Span> {
     let services: BTreeMap<_, _> = spans
         .iter()
@@ -57,7 +57,7 @@ fn flagged(mut spans: Vec<Span>) -> Vec<Span> {
     spans
 }
 
-/// The traces in which a remaining span shows that another is missing.
+/// Returns the traces in which a remaining span shows that another span is missing.
 fn traces_with_holes(left: &[Span]) -> BTreeSet<TraceId> {
     let ids: BTreeSet<_> = left
         .iter()
@@ -74,8 +74,8 @@ fn traces_with_holes(left: &[Span]) -> BTreeSet<TraceId> {
     holes.map(|span| span.trace_id).collect()
 }
 
-/// Numbers of verdicts that were given in full and otherwise, and of verdicts that the whole trace
-/// contradicts.
+/// The numbers of full verdicts, of other verdicts, and of verdicts that contradict the whole
+/// trace.
 #[derive(Debug, Default)]
 struct Counts {
     full: usize,
@@ -84,7 +84,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// Judges the remaining spans and compares with the verdicts on the whole trace.
+    /// Judges the remaining spans. Compares the verdicts with those on the whole trace.
     fn lose(&mut self, rules: &Rules, left: Vec<Span>, on_whole: &Judged, whose: &str) {
         let now = now();
         let holes = traces_with_holes(&left);
@@ -138,7 +138,7 @@ fn lose_spans_of_half(half: usize) {
             let share = [0.3, 0.6, 0.9][loss % 3];
             let mut left: Vec<Span> = spans.clone();
             left.retain(|_| random.f64() < share);
-            // Some SDKs export a span when it starts.
+            // Some SDKs export a span when it starts, without an end.
             for span in left.iter_mut().filter(|span| span.parent_id.is_none()) {
                 if random.u8(..3) == 0 {
                     span.end_unix_nanos = 0;
@@ -161,7 +161,7 @@ fn lose_spans_of_half(half: usize) {
 
 const ORDER: &str = "search before report";
 
-/// A root that calls `search` and `report`; each span is marked as having a local parent.
+/// Returns a root that calls `search` and `report`. Each span is marked as having a local parent.
 fn run() -> Vec<OtlpSpan> {
     let call = |name: &str| SpanCall {
         name: name.to_owned(),
@@ -175,7 +175,7 @@ fn run() -> Vec<OtlpSpan> {
     spans
 }
 
-/// The verdicts on a first batch, three minutes of silence, and a second batch.
+/// Returns the verdicts on a first batch, three minutes of silence, and a second batch.
 fn verdict_in_time(first: Vec<OtlpSpan>, later: Vec<OtlpSpan>) -> Vec<(Verdict, bool, u32)> {
     let order = json!({ "tool_call_order": { "tool_calls_order": ["search", "report"] } });
     let rules = rules(&[json!({ "name": ORDER, "evaluate": order })]);

@@ -474,7 +474,7 @@ fn string_argument<'a>(args: Known<&'a Value>, argument: &str) -> Known<&'a str>
     }
 }
 
-// // === as written: a string (the name alone) or a map ===
+// === as written: a string (the name alone) or a map ===
 
 /// An entry of a list of call patterns, written as a string (the pattern of the name) or as a map.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -365,7 +365,7 @@ count!(
     "How many calls there must be, no more and no fewer, at least 1."
 );
 
-// // === words that are not templates ===
+// === words that are not templates ===
 
 /// Words that people try instead of a template, and the remedy for each.
 const REWRITES: &[(&[&str], &str)] = &[
