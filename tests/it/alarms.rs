@@ -1,6 +1,6 @@
-//! An alarm of the real program: while a run is open, a listener, the backend, the metrics and the
-//! page get its violation. The program is killed. The next process raises no second alarm, and its
-//! verdict has the alarm's id.
+//! Tests an alarm of the real program. While a run is open, a listener, the backend, the metrics
+//! and the page receive its violation. Then the program is killed. The next process raises no
+//! second alarm, and its verdict has the alarm's id.
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ fn sidecar(folder: &Path, backend: &Backend) -> Running {
         ),
         format!("--set=forward.endpoint=http://{}", backend.address),
         "--set=assemble.settle=100ms".to_owned(),
-        // Neither a verdict nor an alarm is sent because its batch is old.
+        // This delay is so long that no batch of verdicts or alarms is sent because of its age.
         "--set=scores.batch.max_delay=1h".to_owned(),
         "--set=shutdown.quiet=0s".to_owned(),
     ];
@@ -56,7 +56,7 @@ pub(crate) fn string(attributes: &[KeyValue], key: &str) -> String {
     }
 }
 
-/// The events that arrived: whether each is final, and its record.
+/// Returns the events that arrived: true for a final verdict, and the event's record.
 pub(crate) fn events(backend: &Backend) -> Vec<(bool, LogRecord)> {
     let logs = backend
         .arrived()
@@ -170,7 +170,7 @@ async fn an_alarm_is_raised_while_the_run_is_open_and_once() {
     assert_eq!(logged["criterion"], "no deletion", "{logged}");
     drop(first);
 
-    // Another violation and the end of the run.
+    // The run gets another violation, and ends.
     let mut second = sidecar(folder.path(), &backend);
     let [otlp, admin] = second.addresses();
     assert!(is_acknowledged(&otlp, &request(vec![last])));
@@ -188,7 +188,7 @@ async fn an_alarm_is_raised_while_the_run_is_open_and_once() {
     second.signal(rustix::process::Signal::TERM);
     assert_eq!(second.ended().0, 0);
     let mut events = events(&backend);
-    // A request that had been sent just before the kill is sent again.
+    // A request that was sent just before the kill is sent again.
     events.dedup();
     let ids: Vec<(bool, String)> = events
         .iter()

@@ -1,6 +1,6 @@
-//! Keeps the chart's schema of the configuration current, so that `helm lint` refuses a misspelt
-//! key of `spanscore.yaml` before a cluster is involved. Does not prove that Helm reads the schema;
-//! `tests/kubernetes/manifests.sh` does.
+//! Checks that the chart's schema of the configuration is current, so that `helm lint` rejects a
+//! misspelt key of `spanscore.yaml` before anything is installed. Does not prove that Helm reads
+//! the schema; `tests/kubernetes/manifests.sh` does.
 
 use serde_json::{Map, Value};
 use spanscore::config;
@@ -10,11 +10,11 @@ use crate::support::pages::{assert_current, read};
 const FILE: &str = "deploy/helm/spanscore/values.schema.json";
 const BEGIN: &str = "  \"$defs\": {\n";
 
-/// Keywords of a schema that describe it and refuse nothing.
+/// Keywords that only describe and reject nothing.
 const COMMENTS: [&str; 5] = ["$schema", "title", "description", "default", "format"];
 
-/// The schema without its descriptions, in the dialect of the chart's schema, which older versions
-/// of Helm know, too.
+/// Returns the schema without descriptions, in the dialect of the chart's schema, which older
+/// versions of Helm support.
 fn plain(schema: &Value) -> Value {
     match schema {
         Value::Object(fields) => {
@@ -24,7 +24,8 @@ fn plain(schema: &Value) -> Value {
                     continue;
                 }
                 let value = match key.as_str() {
-                    // These names are the user's; they are not keywords of the schema.
+                    // The keys of these maps are names of the configuration, not keywords of the
+                    // schema.
                     "properties" | "$defs" => Value::Object(
                         value
                             .as_object()

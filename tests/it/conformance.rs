@@ -1,7 +1,7 @@
-//! The cases of independent oracles on values and on tokens
-//! (`tests/conformance/README-beyond.md`), through the program's `replay` and through a sidecar
-//! over OTLP/HTTP. Each case is a service of its own, which its criterion selects. Compares labels;
-//! scores and details are compared in `tests/judge`.
+//! Runs the cases of independent oracles on values and on tokens
+//! (`tests/conformance/README-beyond.md`) through `replay`, and through a sidecar over OTLP/HTTP.
+//! Each case is a separate service, which its criterion selects. Compares labels only;
+//! `tests/judge` compares scores and details.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,7 @@ type Labels = BTreeMap<String, String>;
 
 struct Case {
     criterion: Value,
-    /// None if the criterion is refused.
+    /// `None` if the criterion must be rejected.
     label: Option<String>,
     body: Vec<u8>,
 }
@@ -93,7 +93,7 @@ fn add(
     assert!(cases.insert(id, case).is_none(), "each case has an id");
 }
 
-/// The configuration with the criteria of those cases that load.
+/// Returns a configuration with the criteria of the cases whose criterion loads.
 fn configuration(cases: &BTreeMap<String, Case>) -> String {
     let criteria = cases.values().filter(|case| case.label.is_some());
     json!({ "criteria": criteria.map(|case| &case.criterion).collect::<Vec<_>>() }).to_string()
@@ -145,7 +145,7 @@ fn criteria_that_the_oracles_refuse_are_refused_at_their_place() {
     let cases = cases();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("spanscore.json");
-    // One line for each criterion.
+    // The file has one line per criterion.
     let refused: Vec<&Case> = cases.values().filter(|case| case.label.is_none()).collect();
     assert!(refused.len() >= 39, "only {} are refused", refused.len());
     let lines: Vec<String> = (refused.iter().map(|case| case.criterion.to_string())).collect();
@@ -167,7 +167,7 @@ async fn a_sidecar_answers_as_the_oracles() {
     let cases = cases();
     let backend = Backend::start().await;
     let address = backend.address.to_string();
-    // Traces that have not ended are judged when the sidecar stops.
+    // The waits are so long that open traces are judged only when the sidecar stops.
     let settings = ["settle", "max_settle", "settle_remote", "inactive"];
     let settings = settings.map(|key| (format!("assemble.{key}"), "1h"));
     let settings = settings.each_ref().map(|(key, time)| (&**key, *time));

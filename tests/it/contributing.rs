@@ -1,6 +1,6 @@
-//! Follows the worked examples of CONTRIBUTING.md literally: writes the resulting tree into
-//! `target/tmp/contributing`, and `.ci/extended` builds that tree and runs its tests. This test
-//! alone proves only that every place named in the examples exists.
+//! Follows the worked examples of CONTRIBUTING.md literally, and writes the resulting source tree
+//! to `target/tmp/contributing`. `.ci/extended` builds that tree and runs its tests. This test
+//! proves only that every file and line named in the examples exists.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::Command;
 
 const PAGE: &str = include_str!("../../CONTRIBUTING.md");
 
-/// One block of code and its destination.
+/// One block of code and where it belongs.
 struct Step<'a> {
     file: &'a str,
     place: Place<'a>,

@@ -1,6 +1,6 @@
-//! The journal of the real program: it is killed again and again under load, and everything that it
-//! acknowledged arrives. Every kill is one of the process, at a random moment; power cuts are
-//! simulated in `src/journal/tests.rs`. Proves nothing about a machine that loses power.
+//! Tests the journal of the real program. The program is killed repeatedly under load, and
+//! everything that it acknowledged must arrive. The process is killed at random moments;
+//! `src/journal/tests.rs` simulates power cuts. Does not test a machine that loses power.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -81,7 +81,7 @@ async fn everything_acknowledged_arrives_although_the_process_is_killed_again_an
     const N_SENDERS: u64 = 4;
     let n_kills = number("SPANSCORE_TEST_KILLS", 6);
     let folder = tempfile::tempdir().unwrap();
-    // In every other round nothing listens at the backend's address.
+    // In every other round, the backend is down.
     let mut backend = Some(Backend::start_apart().await);
     let address = backend.as_ref().unwrap().address.to_string();
     let endpoint = format!("http://{address}");
@@ -150,8 +150,8 @@ async fn everything_acknowledged_arrives_although_the_process_is_killed_again_an
     let received: BTreeSet<String> = arrived.iter().cloned().collect();
     let lost: Vec<&String> = acknowledged.difference(&received).collect();
     assert!(lost.is_empty(), "{} lost: {lost:?}", lost.len());
-    // After a kill, the requests in flight come again, at most `forward.max_concurrency` of them,
-    // and so do requests whose answers were not yet recorded.
+    // After a kill, the program sends two groups of requests again: those in flight, at most
+    // `forward.max_concurrency`, and those whose responses were not recorded yet.
     let n_twice = arrived.len() - received.len();
     let most = (n_kills * 16) as usize;
     assert!(n_twice <= most, "{n_twice} of {} came twice", arrived.len());
@@ -190,7 +190,7 @@ fn a_journal_left_behind_is_shown_inspected_and_checked_for_damage() {
     );
     assert_eq!(lines.len(), 2, "{text}");
 
-    // The segment reads like the recording that was sent.
+    // A segment can be read like a recording of the sent requests.
     let requests = format!("{path}/requests");
     let judge = |from: &[&str]| {
         let command = [
@@ -255,7 +255,7 @@ async fn a_request_that_is_sent_again_after_a_kill_arrives_once() {
     let backend = Backend::start_at(&address).await;
     let mut second = sidecar(folder.path(), &endpoint);
     let [otlp, admin] = second.addresses();
-    // As if the kill had lost the answer for `b`, so that its sender sends it again.
+    // As if the kill had lost the response to `b`, the sender sends `b` again.
     for name in ["b", "c"] {
         assert!(is_acknowledged(&otlp, &request_named(name)));
     }
@@ -275,7 +275,7 @@ async fn a_request_that_is_sent_again_after_a_kill_arrives_once() {
     assert_eq!(names, ["a", "b", "c"]);
 }
 
-/// Writes another version of the format into the heads of a segment.
+/// Changes the format version in the header of a segment.
 fn set_version(segment: &Path, version: u32) {
     const HEAD: usize = 48;
     let mut bytes = std::fs::read(segment).unwrap();
@@ -315,7 +315,7 @@ async fn an_older_program_sets_a_newer_journal_aside_and_the_newer_one_delivers_
     assert_eq!(older.ended().0, 0, "{messages}");
     assert_eq!(arrived_names(&backend), ["of the older"]);
 
-    // The log that was set aside is unchanged, and is delivered once it can be read.
+    // The log that was set aside is unchanged. It is delivered as soon as it can be read.
     let mut damaged = std::fs::read_dir(folder.path().join("damaged")).unwrap();
     let aside = damaged.next().unwrap().unwrap().path();
     let name = aside.file_name().unwrap().to_str().unwrap();
@@ -372,7 +372,7 @@ async fn a_journal_above_a_smaller_cap_is_delivered_and_takes_requests_again() {
     assert_eq!(numbers, (0..13).collect());
 }
 
-/// The messages of `validate` for a configuration with this journal.
+/// Returns the exit code and the messages of `validate` for a configuration with this journal.
 fn validate(journal: &str) -> (i32, String) {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("spanscore.yaml");
@@ -402,7 +402,7 @@ fn validate_warns_of_a_journal_in_memory() {
         let line = b"\nSKIPPED validate_warns_of_a_journal_in_memory: /dev/shm is no tmpfs here\n";
         return std::io::stderr().write_all(line).unwrap();
     }
-    // The folder need not exist.
+    // The folder may be missing.
     let (code, messages) = validate("{ directory: /dev/shm/no-such-folder/journal }");
     assert_eq!(code, 0, "{messages}");
     assert!(messages.contains("is on a tmpfs: "), "{messages}");

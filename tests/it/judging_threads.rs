@@ -1,6 +1,6 @@
-//! Judging on one thread and on several: the same scores for every recorded session, to the byte.
-//! Whole sidecars judge when they stop, so nothing here depends on the clock. Proves nothing about
-//! throughput, nor about traces that close at different times (`cross_trace_results` does that).
+//! Every recorded session must get the same scores, byte for byte, on one thread and on several.
+//! Whole sidecars judge when they stop, so the results do not depend on the clock. Does not test
+//! throughput, or traces that close at different times (`cross_trace_results` does).
 
 #[cfg(test)]
 mod tests {
@@ -21,13 +21,14 @@ mod tests {
     use crate::support::captures::{self, Scenario};
     use crate::support::sidecars::{client, config_with, signal, start_observed};
 
-    /// Criteria that read order, counts, arguments and results of the tools that were called.
+    /// Returns criteria about the order, the number, the arguments and the results of the recorded
+    /// calls.
     fn criteria(scenarios: &[Scenario]) -> Vec<Criterion> {
         let calls = scenarios
             .iter()
             .flat_map(|scenario| scenario.expected["tool_calls"].as_array())
             .flatten();
-        // Some sessions call nothing, and an order needs a name.
+        // Some sessions have no calls, but an order needs at least one name.
         let names = calls.filter_map(|call| call["name"].as_str());
         let names: BTreeSet<&str> = names.chain(["get_weather"]).collect();
         let entries = |key: &str, value: Value| -> Vec<Value> {
@@ -48,8 +49,8 @@ mod tests {
         evaluate.into_iter().enumerate().map(criterion).collect()
     }
 
-    /// The recorded sessions, divided among sidecars. The sessions of one sidecar are judged
-    /// together when it stops; they are few enough that all scores are equal, not only the latest.
+    /// Divides the recorded sessions among sidecars. A sidecar judges its sessions together when it
+    /// stops; they are so few that not only the latest scores must be equal, but all.
     fn shares(scenarios: &[Scenario]) -> Vec<&[Scenario]> {
         const MAX_SHARE: usize = 320 << 10;
         let size = |one: &Scenario| -> usize {
@@ -71,7 +72,7 @@ mod tests {
     fn config(backend: &Backend, n_threads: usize, scenarios: &[Scenario]) -> Config {
         let more = [
             ("scoring.threads", &*n_threads.to_string()),
-            // Nothing closes before the sidecar stops.
+            // No trace closes before the sidecar stops.
             ("assemble.settle", "1h"),
             ("assemble.max_settle", "1h"),
             ("assemble.settle_remote", "1h"),
@@ -84,7 +85,7 @@ mod tests {
         }
     }
 
-    /// The lines of all scores, sorted.
+    /// Returns the lines of all scores, sorted.
     async fn scores(n_threads: usize, scenarios: &[Scenario]) -> Vec<Map<String, Value>> {
         let backend = Backend::start().await;
         let lines: Arc<Mutex<Vec<Map<String, Value>>>> = Arc::default();
@@ -146,8 +147,8 @@ mod tests {
         }
     }
 
-    /// The traces of all sessions are more than one slice of work. Results of other slices then
-    /// come as revisions, so only the latest scores must agree.
+    /// The traces of all sessions do not fit into one slice. Results from other slices then lead to
+    /// revisions, so only the latest scores must be equal.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn all_sessions_at_once_have_the_same_latest_scores_on_two_threads() {
         same_latest_scores(2).await;

@@ -1,6 +1,6 @@
-//! Writing to Kafka: the real program against brokers that the client library simulates. They speak
-//! the protocol over loopback, and fail on request. Does not prove that a real broker or the
-//! Collector takes the records; `tests/kafka/run` does.
+//! Tests writing to Kafka: the real program writes to brokers that the client library simulates.
+//! These brokers speak the protocol over loopback, and fail on request. Does not prove that a real
+//! broker or the Collector accepts the records; `tests/kafka/run` does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -51,19 +51,19 @@ fn send(otlp: &str, body: &[u8]) -> String {
     http(otlp, "POST /v1/traces", body)
 }
 
-/// A record as a consumer reads it.
+/// A record as a consumer receives it.
 pub(crate) struct Read {
     partition: i32,
     key: Option<String>,
     pub(crate) request: ExportTraceServiceRequest,
 }
 
-/// All records of the topic.
+/// Returns all records of the topic [`TOPIC`].
 fn records(brokers: &str) -> Vec<Read> {
     read_topic(brokers, TOPIC)
 }
 
-/// All records of a topic with this many partitions.
+/// Returns all records of a topic.
 pub(crate) fn read_topic(brokers: &str, topic: &str) -> Vec<Read> {
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", brokers)
@@ -106,7 +106,7 @@ pub(crate) fn spans(request: ExportTraceServiceRequest) -> impl Iterator<Item = 
     })
 }
 
-/// A recorded session, and a request with many traces.
+/// Returns a recorded session, and a request with many traces.
 pub(crate) fn requests() -> Vec<Vec<u8>> {
     let read = |file| std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
     let span = |idx: u8| Span {
@@ -147,7 +147,8 @@ async fn a_real_broker_has_every_span_once() {
     round_trip(&brokers, "trace").await;
 }
 
-/// Sends a recording to a writer with a downstream, and compares what both destinations received.
+/// Sends a recording to a writer that also has a downstream. Compares what both destinations
+/// received.
 async fn round_trip(brokers: &str, records_by: &str) {
     let backend = Backend::start().await;
     let endpoint = format!("http://{}", backend.address);
@@ -172,7 +173,7 @@ async fn round_trip(brokers: &str, records_by: &str) {
         .map(|arrived| arrived.body.to_vec())
         .collect();
     let mut expected = requests();
-    // Our own scores arrive at the downstream, too.
+    // Our own scores arrive at the downstream as well. Skip them.
     forwarded.retain(|body| expected.contains(body));
     forwarded.sort();
     expected.sort();
@@ -201,7 +202,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The first log line with this message.
+/// Returns the first log line with this message.
 fn line_with(writer: &mut Running, message: &str) -> String {
     loop {
         let line = writer.line();
@@ -282,7 +283,7 @@ async fn what_waits_for_the_brokers_survives_a_kill() {
         let start = || {
             let mut more = vec![
                 ("journal.directory", folder),
-                // Smaller than the sent requests, so the rest is only on disk.
+                // This queue is smaller than the sent requests, so some of them are only on disk.
                 ("kafka.write.queue.max_size", "40KiB"),
             ];
             more.extend(downstream.map(|endpoint| ("forward.endpoint", endpoint)));
@@ -302,7 +303,7 @@ async fn what_waits_for_the_brokers_survives_a_kill() {
         brokers.broker_up(-1).unwrap();
         let mut writer = start();
         let [otlp, _] = writer.addresses();
-        // Send a request again, as a sender does that has seen no answer.
+        // Send a request again, like a sender that got no response.
         assert!(send(&otlp, &sent[0]).starts_with("HTTP/1.1 200"));
         writer.signal(Signal::TERM);
         assert_eq!(writer.ended().0, 0);
@@ -318,7 +319,7 @@ async fn what_waits_for_the_brokers_survives_a_kill() {
     }
 }
 
-/// A record larger than the client library's buffer must not wait for ever.
+/// A record larger than the client library's buffer must not wait forever.
 #[test]
 fn a_record_as_large_as_a_request_may_be_is_written() {
     let brokers = brokers();
@@ -391,7 +392,7 @@ async fn brokers_that_are_away_show_in_the_metrics_and_lag_grows_while_the_judge
     let listening: serde_json::Value =
         serde_json::from_str(&line_with(&mut judge, "listening")).unwrap();
     let admin = listening["address"].as_str().unwrap();
-    // One thread may have all partitions before the other has joined the group.
+    // One thread may have all partitions until the other has joined the group.
     eventually("both threads are in the group", || {
         http(admin, "GET /readyz", &[])
             .starts_with("HTTP/1.1 200")
@@ -406,7 +407,8 @@ async fn brokers_that_are_away_show_in_the_metrics_and_lag_grows_while_the_judge
     brokers.broker_down(-1).unwrap();
     wait_for_metric(&writer_admin, &connected("writer"), |it| it == 0.0).await;
     wait_for_metric(admin, &connected("judge"), |it| it == 0.0).await;
-    // Longer than the group waits for a member, so other members get the partitions meanwhile.
+    // The outage is longer than the group's session timeout, so other members get the partitions
+    // meanwhile.
     let mut last = 0.0;
     wait_for_metric(admin, lag, |it| it > 0.0).await;
     eventually("the lag grows to seven seconds", || {

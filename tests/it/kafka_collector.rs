@@ -1,6 +1,6 @@
-//! The OpenTelemetry Collector at either end of a topic on a real broker: what its exporter writes
-//! is judged in full, and its receiver reads every span that we write, once and unchanged.
-//! `tests/kafka/run` builds the Collector. Does not prove anything about logs or metrics.
+//! Tests the OpenTelemetry Collector on both sides of a topic on a real broker. Spans that its
+//! exporter writes are judged completely, and its receiver receives every span that we write, once
+//! and unchanged. `tests/kafka/run` builds the Collector. Does not test logs or metrics.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,7 @@ struct Collector {
 }
 
 impl Collector {
-    /// Starts it with a configuration of receivers, exporters and pipelines.
+    /// Starts a Collector with a configuration of receivers, exporters and pipelines.
     #[expect(clippy::disallowed_methods, reason = "the script names its Collector")]
     fn start(name: &str, mut configuration: Value) -> Self {
         let program = std::env::var("SPANSCORE_TEST_COLLECTOR").expect("tests/kafka/run sets it");
@@ -35,7 +35,7 @@ impl Collector {
             "logs": { "encoding": "json" },
         });
         let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.yaml"));
-        // JSON is YAML.
+        // JSON is valid YAML.
         fs::write(&file, configuration.to_string()).unwrap();
         let mut child = Command::new(program)
             .arg("--config")
@@ -48,7 +48,7 @@ impl Collector {
         Self { child, log }
     }
 
-    /// The first line of the log with this message.
+    /// Returns the first log line with this message.
     fn line_with(&mut self, message: &str) -> Value {
         let mut seen = String::new();
         loop {
@@ -62,7 +62,7 @@ impl Collector {
         }
     }
 
-    /// Stops the Collector, which first sends its queue.
+    /// Stops the Collector. It sends its queue first.
     fn end(mut self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         assert!(self.child.wait().unwrap().success());
@@ -76,7 +76,7 @@ impl Drop for Collector {
     }
 }
 
-/// A Collector that writes to the topic, and its OTLP port.
+/// Starts a Collector that writes to the topic. Returns it and its OTLP address.
 fn exporter(bench: &Bench, encoding: &str, hasher: &str) -> (Collector, String) {
     let mut collector = Collector::start(
         &bench.topic,
@@ -148,7 +148,7 @@ async fn the_collector_reads_every_span_that_we_write_once() {
             assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
             let request = ExportTraceServiceRequest::decode(&*body).unwrap();
             sent.extend(spans(request).map(|mut span| {
-                // The Collector writes a missing status as an empty one, which means the same.
+                // The Collector writes an empty status for a missing one. Both mean the same.
                 span.status.get_or_insert_default();
                 (id(&span), span)
             }));

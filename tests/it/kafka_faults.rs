@@ -1,7 +1,7 @@
-//! Judges and writers that are killed, drained and joined by others, and brokers that are killed,
-//! all under load: no trace is lost, torn or judged wrong, and the scores are those of one process
-//! that nobody disturbs, to the byte. Needs three brokers and minutes, so `tests/kafka/run faults`
-//! runs it.
+//! Tests judges and writers that are killed, drained and joined by others, and brokers that are
+//! killed, all under load. No trace is lost, torn or judged wrongly, and the scores equal, byte for
+//! byte, those of a single undisturbed process. Needs three brokers and several minutes, so
+//! `tests/kafka/run faults` runs it.
 
 mod load;
 
@@ -33,7 +33,7 @@ use load::Load;
 const N_PARTITIONS: i32 = 12;
 const N_JUDGES: usize = 3;
 
-/// Maximum wait of every test, long enough for the slowest machine.
+/// Maximum wait of every test; long enough for slow machines.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Interval between checks of other processes.
@@ -43,12 +43,12 @@ struct Bench {
     brokers: String,
     folder: String,
     topic: String,
-    /// The protocol of the judges' group.
+    /// The group protocol of the judges.
     protocol: String,
     scratch: PathBuf,
 }
 
-/// The environment variables that a script or a person sets.
+/// Returns an environment variable that a script or a person sets.
 #[expect(clippy::disallowed_methods, reason = "the script names its brokers")]
 fn set(name: &str) -> Option<String> {
     std::env::var(name).ok()
@@ -133,7 +133,7 @@ impl Bench {
         assert!(status.unwrap().success(), "{what} {number}");
     }
 
-    /// Waits until every broker has all records again.
+    /// Waits until all replicas of every partition are in sync.
     fn all_in_sync(&self, events: &Events) {
         let consumer: BaseConsumer = self.client().create().unwrap();
         for topic in [&*self.topic, "__consumer_offsets"] {
@@ -152,7 +152,7 @@ fn start(arguments: &[String]) -> Running {
     Running::start(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// The state of the judges, by their log lines so far.
+/// The state of the judges, derived from the log lines read so far.
 #[derive(Default)]
 struct Events {
     state: Mutex<Log>,
@@ -161,10 +161,10 @@ struct Events {
 
 #[derive(Default)]
 struct Log {
-    /// The partitions of each judge that is alive. A partition is listed twice while a thread has
-    /// not yet noticed that another thread has taken it.
+    /// The partitions of each living judge. A partition is listed twice until a thread notices that
+    /// another thread was assigned it.
     held: BTreeMap<usize, Vec<i32>>,
-    /// Time at which a partition was last assigned.
+    /// The time of the last assignment of a partition.
     last_taken: Option<Instant>,
     n_lost: usize,
 }
@@ -217,7 +217,7 @@ impl Events {
         }
     }
 
-    /// Waits until the judges that are alive have all partitions. Returns how long that took.
+    /// Waits until the living judges have all partitions. Returns how long that took.
     fn settled(&self, since: Instant) -> Duration {
         self.until("all partitions", Log::has_all);
         let last = self.state.lock().unwrap().last_taken;
@@ -225,7 +225,7 @@ impl Events {
     }
 }
 
-/// A judge; a thread reads its log.
+/// A judge process. A thread reads its log.
 struct Judge {
     number: usize,
     pid: Pid,
@@ -234,7 +234,7 @@ struct Judge {
 }
 
 impl Judge {
-    /// Keeps the judge's log in `folder`.
+    /// Starts reading the judge's log, and writes it to `folder`.
     fn new(number: usize, mut running: Running, folder: &Path, events: &Arc<Events>) -> Self {
         let told = Arc::clone(events);
         let mut kept = File::create(folder.join(format!("judge-{number}.log"))).unwrap();
@@ -259,7 +259,7 @@ impl Judge {
         }
     }
 
-    /// Kills or drains the judge, which has no partition from then on. Returns its exit code.
+    /// Kills or drains the judge, and removes its partitions. Returns its exit code.
     fn end(mut self, signal: Signal) -> i32 {
         self.events.state.lock().unwrap().held.remove(&self.number);
         kill_process(self.pid, signal).unwrap();
@@ -281,7 +281,7 @@ struct Score {
     criterion: String,
     revision: i64,
     verdict: [String; 2],
-    /// The bytes of the score without the replay mark.
+    /// The bytes of the score except for the replay mark.
     bytes: Vec<u8>,
     n_marked: usize,
     n_unmarked: usize,
@@ -290,7 +290,7 @@ struct Score {
 /// A trace, and the criterion, revision, label and completeness of each of its scores.
 type WrongTrace = (u64, Vec<(String, i64, [String; 2])>);
 
-/// The scores of a backend, by their span ids.
+/// The scores that a backend received, by span id.
 #[derive(Default)]
 struct Scores {
     all: BTreeMap<Vec<u8>, Score>,
@@ -337,7 +337,8 @@ impl Scores {
         if is_marked { score.n_marked += 1 } else { score.n_unmarked += 1 }
     }
 
-    /// The traces, up to this number, whose latest scores are not the expected ones.
+    /// Returns the traces, up to number `n_traces`, whose latest scores are not the expected
+    /// scores.
     fn wrong(&self, n_traces: u64) -> Vec<u64> {
         let mut latest: BTreeMap<(u64, &str), &Score> = BTreeMap::new();
         for score in self.all.values() {
@@ -367,8 +368,8 @@ impl Scores {
         (trace, of_trace.collect())
     }
 
-    /// Waits until the latest scores of all these traces are right. A backlog may take long, so it
-    /// gives up only once no further trace becomes right.
+    /// Waits until the latest scores of all these traces are right. A backlog may take long, so
+    /// this panics only after a period without progress.
     fn all_right(&mut self, n_traces: u64, backend: &Backend, events: &Events) {
         let (mut fewest, mut give_up_at) = (usize::MAX, now().instant + PATIENCE);
         loop {
@@ -384,7 +385,7 @@ impl Scores {
                 let some: Vec<_> = wrong.iter().take(5).map(|it| self.told(*it)).collect();
                 panic!("{fewest} of {n_traces} are not right: {some:?}");
             }
-            // The arrival of a score notifies nobody, so look again after a while.
+            // The arrival of a score notifies nobody, so check again after a while.
             let state = events.state.lock().unwrap();
             drop(events.changed.wait_timeout(state, LOOK).unwrap());
         }
@@ -471,7 +472,7 @@ async fn kills_rebalances_and_dead_brokers_change_no_score() {
     let n_repeated = n_repeated_by(&scores);
     for number in 1..=3 {
         bench.broker("kill", number);
-        // The traces that have begun, and some more that begin while the broker is down.
+        // These are the traces that have begun, and some that begin while the broker is down.
         scores.all_right(load.n_sent() + 100, &backend, &events);
         bench.broker("start", number);
         bench.all_in_sync(&events);
@@ -540,7 +541,8 @@ async fn kills_rebalances_and_dead_brokers_change_no_score() {
     let n_missing = expected.all.keys().filter(is_missing).count();
     let some = &different[..different.len().min(5)];
     assert_eq!((different.len(), n_missing), (0, 0), "{some:?}");
-    // For each kill of one of the three judges: as many scores as they give in one second.
+    // The allowed number of repeated scores: for each kill of one of the three judges, the scores
+    // of one second.
     let bound = n_kills as f64 * rate;
     assert!((n_repeated as f64) <= bound, "{n_repeated} > {bound}");
     fs::remove_dir_all(&bench.scratch).unwrap();

@@ -1,6 +1,6 @@
-//! Judging from Kafka, by the real program with a real broker: whole traces, and each score once,
-//! while judges come, go and are killed. Needs a broker, so `tests/kafka/run` runs it; does not
-//! prove anything about several brokers or logins.
+//! Tests judging from Kafka with the real program and a real broker: traces are complete, and each
+//! score arrives once, while judges start, stop and are killed. Needs a broker, so
+//! `tests/kafka/run` runs it. Does not test several brokers or logins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -32,7 +32,7 @@ criteria:
     evaluate: { tool_call_count: { tool_calls_count: { look: ["==", 5] } } }
 "#;
 
-/// A topic of its own on the broker, and the backend that receives its scores.
+/// A separate topic on the broker, and the backend that receives its scores.
 pub(crate) struct Bench {
     pub(crate) brokers: String,
     pub(crate) topic: String,
@@ -83,7 +83,7 @@ impl Bench {
         Running::start(&arguments)
     }
 
-    /// A judge that has joined the group, and its admin port.
+    /// Starts a judge and waits until it has joined the group. Returns it and its admin address.
     pub(crate) fn judge(&self) -> (Running, String) {
         self.judge_with(&[])
     }
@@ -116,7 +116,7 @@ impl Bench {
         (judge, admin)
     }
 
-    /// A writer without criteria, and its OTLP port.
+    /// Starts a writer without criteria. Returns it and its OTLP address.
     pub(crate) fn writer(&self) -> (Running, String) {
         let endpoint = format!("forward.endpoint=http://{}", self.backend.address);
         self.writer_with(&[&endpoint])
@@ -130,8 +130,8 @@ impl Bench {
         (writer, otlp)
     }
 
-    /// The scores that have arrived: for each span id its trace, criterion and label, and how often
-    /// it came marked and unmarked.
+    /// Returns the scores that have arrived, by span id, and how often each arrived with and
+    /// without the replay mark.
     fn scores(&self) -> BTreeMap<Vec<u8>, Score> {
         let mut scores: BTreeMap<Vec<u8>, Score> = BTreeMap::new();
         for arrived in self.backend.arrived() {
@@ -169,8 +169,8 @@ impl Bench {
         scores
     }
 
-    /// Waits until every trace has both scores, and checks them. Returns how many scores were
-    /// duplicates.
+    /// Waits until every trace has both scores, and checks them. Returns the number of duplicate
+    /// scores.
     pub(crate) async fn all_judged(
         &self,
         traces: impl Iterator<Item = u64> + Clone,
@@ -178,7 +178,7 @@ impl Bench {
     ) -> usize {
         let wanted: BTreeSet<u64> = traces.collect();
         let look = || {
-            // A judge that has died does not answer.
+            // A judge that has died does not respond, so this detects it.
             for admin in admins {
                 http(admin, "GET /metrics", &[]);
             }
@@ -220,7 +220,7 @@ impl Bench {
 #[derive(Debug)]
 struct Score {
     trace: u64,
-    /// Criterion, label, completeness.
+    /// The criterion, label and completeness.
     facts: [String; 3],
     n_marked: usize,
     n_unmarked: usize,
@@ -234,7 +234,7 @@ pub(crate) fn text_of(span: &Span, key: &str) -> String {
     }
 }
 
-/// The first line of the log with this message.
+/// Returns the first log line with this message.
 pub(crate) fn line_with(program: &mut Running, message: &str) -> serde_json::Value {
     loop {
         let line = program.line();
@@ -247,7 +247,8 @@ pub(crate) fn line_with(program: &mut Running, message: &str) -> serde_json::Val
     }
 }
 
-/// A run in two parts; the second has the agent's span. Each part has calls that decide a verdict.
+/// Returns a run in two parts. The second part contains the agent's span. Each part has calls that
+/// decide a verdict.
 pub(crate) fn parts_of(trace: u64) -> [Vec<Span>; 2] {
     let call = |name: &str| SpanCall {
         name: name.to_owned(),
@@ -309,7 +310,7 @@ async fn open_traces_move_to_a_judge_that_joins_and_back_when_it_drains() {
         .all_judged(1..=30, &[&first_admin, &second_admin])
         .await;
     assert!(metric(&second_admin, "spanscore_kafka_assigned_partitions") > 0.0);
-    // The traces that were open in the second judge are open again, now in the first.
+    // The first judge reopens the traces that were open in the second judge.
     end(second);
     send_parts(&otlp, 31..=60, 1);
     assert_eq!(bench.all_judged(1..=60, &[&first_admin]).await, 0);
@@ -374,7 +375,7 @@ async fn what_is_no_otlp_is_set_aside_and_what_is_misplaced_is_incomplete() {
         ),
         6.0
     );
-    // The same trace is in every partition, although it belongs in only one of the six.
+    // The same trace is written to all six partitions, although it belongs to one of them.
     for partition in 0..N_PARTITIONS {
         put(partition, &request(parts_of(1_000).concat()));
     }

@@ -1,6 +1,6 @@
-//! A burst that a judge cannot take at once, since the backend of its scores is away, with random
-//! bytes among the records: nothing is lost, nothing is wrong, and every record is accounted for.
-//! Needs a broker, so `tests/kafka/run` runs it.
+//! Tests a burst that a judge cannot process immediately because the backend for its scores is
+//! down. Some records contain random bytes. Nothing is lost, nothing is wrong, and every record is
+//! accounted for. Needs a broker, so `tests/kafka/run` runs it.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::support::program::{http, metric, wait_for_metric};
 /// Number of traces in the burst, each in two requests.
 const N_TRACES: u64 = 1_000;
 
-/// Number of records with random bytes: one for a hundred requests.
+/// Number of records with random bytes: one per hundred requests.
 const N_RANDOM: usize = 20;
 
 fn lag_of_all(admin: &str) -> f64 {
@@ -28,7 +28,7 @@ async fn a_burst_during_an_outage_of_the_backend_waits_in_the_topic() {
     let mut bench = Bench::new("burst").await;
     bench.backend = Backend::start_apart().await;
     let address = bench.backend.address.to_string();
-    // The burst yields more scores than fit into the queue.
+    // The burst gives more scores than fit into the queue.
     let (judge, admin) = bench.judge_with(&["scores.queue.max_size=64KiB"]);
     let (writer, otlp) = bench.writer_with(&[]);
     for part in 0..2 {
@@ -52,7 +52,7 @@ async fn a_burst_during_an_outage_of_the_backend_waits_in_the_topic() {
         producer.send(record).map_err(|(error, _)| error).unwrap();
         producer.flush(Duration::from_secs(10)).unwrap();
     }
-    // The records that do not fit wait in the topic.
+    // The judge stops reading when its queue is full, so records remain in the topic.
     let of_lag = Duration::from_secs(300);
     let lags = || (lag_of_all(&admin) >= 100.0).then_some(());
     within(of_lag, "a hundred records wait", lags).await;

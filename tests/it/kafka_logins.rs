@@ -1,7 +1,6 @@
-//! TLS, logins and rights, by the real program with a real broker that requires them: a refusal is
-//! logged with its remedy and without the secret, requests wait, and everything resumes by itself
-//! once the right is granted. `tests/kafka/run` runs it. Does not prove anything about client
-//! certificates.
+//! Tests TLS, logins and permissions with the real program and a real broker that requires them. A
+//! refusal is logged with its remedy and without the secret, requests wait, and everything resumes
+//! when the permission is granted. `tests/kafka/run` runs it. Does not test client certificates.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,13 +12,13 @@ use crate::support::spans::request;
 const PASSWORD: &str = "secret";
 const WRONG: &str = "wrong-horse";
 
-/// The script's description of its broker.
+/// Returns an environment variable in which the script describes its broker.
 #[expect(clippy::disallowed_methods, reason = "the script names its broker")]
 fn set(name: &str) -> String {
     std::env::var(name).expect("tests/kafka/run sets it")
 }
 
-/// A login at the listener of the broker that requires one.
+/// A login at the broker's listener that requires one.
 struct Login {
     user: &'static str,
     mechanism: &'static str,
@@ -216,7 +215,7 @@ async fn a_judge_without_rights_begins_once_it_has_them() {
             bench.topic
         );
         assert_eq!(line["why"], expected, "{name}");
-        // A judge without the right to read the topic still becomes a member with partitions.
+        // A judge without permission to read the topic still joins the group and gets partitions.
         assert!(!is_ready(&admin) || name == "no-topic", "{name}");
         for (kind, operations) in lacks {
             grant(&bench, "judge", kind, operations);

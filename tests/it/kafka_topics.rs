@@ -1,6 +1,6 @@
-//! Faults of a topic, by the real program with a real broker: partitions that are added, spans that
-//! another writer places differently, records that are not OTLP and go to a separate topic; and
-//! both group protocols. `tests/kafka/run` runs it.
+//! Tests faults of a topic with the real program and a real broker: partitions that are added,
+//! spans that another writer assigns to other partitions, and records that are not OTLP and are
+//! moved to a separate topic. Also tests both group protocols. `tests/kafka/run` runs it.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ async fn partitions_that_are_added_are_read_from_their_beginning() {
     send_whole(&bench, 21..=60, &[]);
     let (mut judge, admin) = bench.judge_with(&[latest]);
     assert_eq!(bench.all_judged(1..=60, &[&admin]).await, 0);
-    // The second judge reads while the partitions are added.
+    // The second judge is running while the partitions are added.
     add_partitions(&bench, 12).await;
     let line = line_with(&mut judge, "partitions were added to the topic");
     assert_eq!([&line["n_before"], &line["n_partitions"]], [9, 12]);
@@ -75,7 +75,7 @@ async fn spans_that_another_partitioner_placed_are_told_with_its_name() {
     end(judge);
 }
 
-/// The only record of the topic, and its headers.
+/// Returns the only record of the topic, and its headers.
 fn only_record(bench: &Bench, topic: &str) -> (Vec<u8>, Vec<(String, String)>) {
     let consumer: BaseConsumer = bench.client().set("group.id", topic).create().unwrap();
     let mut all = TopicPartitionList::new();
@@ -124,7 +124,7 @@ async fn a_record_that_is_no_otlp_waits_for_the_set_aside_topic() {
         aside.topic
     );
     assert!(why.starts_with(&expected), "{why}");
-    // The other partitions continue; the position in this one stays.
+    // Reading of this partition stops at the record; all other partitions continue.
     wait_for_metric(
         &admin,
         "spanscore_kafka_lag_records{partition=\"2\"}",

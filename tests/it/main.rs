@@ -1,11 +1,10 @@
-//! Tests of a running sidecar and of the program, in one program, so that the library is linked
-//! only once. Judging, which needs neither, is in
-//! `tests/judge`. `tests/README.md` lists what each module
-//! proves.
+//! Tests of a running sidecar and of the program. All of them are one test program, so that the
+//! library is linked only once. `tests/judge` tests judging, which needs neither. `tests/README.md`
+//! lists what each module proves.
 
 #![cfg(test)]
 
-/// The folder of the repository, in which this program runs.
+/// The root folder of the repository, in which this program runs.
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 mod support;

@@ -1,6 +1,6 @@
-//! Numbers from one end to the other: the arguments of a call in an OTLP/JSON request compared with
-//! a criterion in a YAML file, and with the same criterion after the API's state file. The oracle
-//! is exact: two numbers are equal if they have the same digits. Proves nothing about other values.
+//! Compares the arguments of a call in an OTLP/JSON request with a criterion in a YAML file, and
+//! with the same criterion from the API's state file. The oracle is exact: two numbers are equal if
+//! they have the same digits. Does not test other values.
 
 #[cfg(test)]
 mod tests {
@@ -34,10 +34,10 @@ mod tests {
             .map_err(|problems| problems.render(false))
     }
 
-    /// Judges a run that calls `pay` with these arguments, an OTLP value.
+    /// Judges a run that calls `pay`. `args` is an OTLP value with the arguments.
     fn judged(expected: &str, args: &str) -> Evaluation {
         let config = load(expected).unwrap();
-        // The state file stores the same criterion.
+        // The state file contains the same criterion.
         let stored = serde_json::to_vec(&config.criteria).unwrap();
         let criteria: Vec<Criterion> = serde_json::from_slice(&stored).unwrap();
         assert_eq!(criteria[0].revision(), config.criteria[0].revision());
@@ -119,7 +119,7 @@ mod tests {
                 "{explanation}"
             );
         }
-        // Values of other fields stay certain.
+        // The values of all other fields are still certain.
         let other = text(r#"{"other": NaN, "amount": 5}"#);
         assert_eq!(verdict("5", &other), "pass");
         let other = text(r#"{"other": NaN, "amount": 6}"#);

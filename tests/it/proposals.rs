@@ -1,6 +1,6 @@
-//! Criteria that are proposed from a run judge that run and the next one: for every capture,
-//! criteria are proposed and then judge the same run with other ids. The page proposes what `init`
-//! writes. Proves nothing about which criteria should be proposed.
+//! Tests proposed criteria. For every capture, criteria are proposed from a run. They must judge
+//! that run, and the same run with other ids. The page proposes the criteria that `init` writes.
+//! Does not prove which criteria should be proposed.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -19,15 +19,16 @@ use crate::support::captures::{self, Scenario};
 use crate::support::program::{Running, http, is_acknowledged, run};
 use crate::support::sidecars::replayed;
 
-/// The same run at another time: every id in its texts is replaced by one of the same length.
+/// Returns the same run at another time: every id in its texts is replaced by one of the same
+/// length.
 fn next_run(scenario: &Scenario) -> Scenario {
     let uuid = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}";
     let ids = Regex::new(&format!(r"{uuid}|\b[0-9a-f]{{16}}\b|\b[0-9a-f]{{32}}\b")).unwrap();
     let other = |body: &[u8]| -> Vec<u8> {
-        // One character per byte, so that the protobuf stays valid.
+        // Decode each byte as one character, so that the lengths in the protobuf stay valid.
         let text: String = body.iter().map(|byte| char::from(*byte)).collect();
         let replaced = ids.replace_all(&text, |found: &Captures<'_>| {
-            // A number may be a time.
+            // Do not replace a number, because it may be a time.
             if found[0].bytes().all(|byte| byte.is_ascii_digit()) {
                 return found[0].to_owned();
             }
@@ -57,7 +58,7 @@ fn read(scenario: &Scenario) -> Vec<Arc<Trajectory>> {
     replayed(&scenario.requests).1
 }
 
-/// The configuration that `init` writes, loaded as `run` loads it.
+/// Loads the configuration that `init` writes, as `run` does.
 fn loaded(text: &str) -> Config {
     let sources = Sources {
         file: Some((Path::new("spanscore.yaml"), text)),
@@ -100,7 +101,7 @@ fn what_is_proposed_judges_the_run_it_came_from_and_the_next_one() {
         let n_selected = judged(&written, &first);
         assert!(n_selected.1, "{}\n{written}", scenario.name);
         assert_eq!(judged(&written, &next), n_selected, "{}", scenario.name);
-        // The proposal that `run` shows for a single run.
+        // Check the proposal that `run` prints for a single run, too.
         for (run, next) in owned.iter().zip(&next) {
             let Some(proposal) = config::proposal(std::slice::from_ref(run)) else {
                 continue;
@@ -121,7 +122,8 @@ fn what_is_proposed_judges_the_run_it_came_from_and_the_next_one() {
     );
 }
 
-/// The trace id of the only run of a scenario, if that run made calls and its root has ended.
+/// Returns the trace id of the scenario's only run; `None` unless that run made calls and its root
+/// has ended.
 fn only_run(scenario: &Scenario) -> Option<String> {
     let is_sent = |(file, _): &(String, Vec<u8>)| file.ends_with(".traces.pb");
     let runs = read(scenario);
@@ -132,9 +134,9 @@ fn only_run(scenario: &Scenario) -> Option<String> {
     (is_whole && scenario.requests.iter().all(is_sent)).then(|| run.trace_id.to_string())
 }
 
-/// Reads the stream of judged runs until it names a trace.
+/// Reads the stream of judged runs until this trace appears.
 fn wait_until_judged(admin: &str, trace_id: &str) {
-    // Maximum number of lines that the sidecar sends in ten minutes of silence.
+    // Maximum number of lines to read. This many lines are sent in ten minutes without a run.
     const MOST_LINES: usize = 80;
     let mut stream = TcpStream::connect(admin).unwrap();
     write!(
@@ -180,7 +182,7 @@ fn the_page_proposes_what_init_writes_of_the_same_trace() {
         assert_eq!((code, err.as_str()), (0, ""));
         let start = written.find("\ncriteria:").expect(&written) + 1;
 
-        // The concatenation of several requests is one request.
+        // The concatenated requests form one request.
         let requests = scenario.requests.iter().map(|(_, body)| &body[..]);
         let whole: Vec<u8> = requests.collect::<Vec<_>>().concat();
         assert!(is_acknowledged(&otlp, &whole), "{}", scenario.name);

@@ -1,7 +1,7 @@
-//! Runs every command of the README. `.ci/run` runs the commands that build, and this test compares
-//! it with the README; all others run here, in order, by a shell in a folder with the files of a
-//! clone. Blocks marked `text` need the reader's own agent or backend; their flags and keys are
-//! tried one by one.
+//! Runs every command of the README. `.ci/run` runs the commands that build, and this test checks
+//! that it has the same commands. All other commands run here, in order, in a shell, in a folder
+//! with the files of a clone. Blocks marked `text` need the reader's agent or backend; their flags
+//! and keys are tested one by one.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ use crate::support::spans::{SpanCall, request, spans_of_run};
 const README: &str = include_str!("../../README.md");
 const CI: &str = include_str!("../../.ci/run");
 
-/// The commands of blocks marked `sh`, in order.
+/// Returns the commands in blocks marked `sh`, in order.
 fn commands() -> Vec<&'static str> {
     let mut commands = Vec::new();
     let mut in_block = false;
@@ -85,7 +85,7 @@ fn every_other_command_works_as_it_stands() {
     }
 }
 
-/// A folder with the configuration shown in the README.
+/// Returns a folder with the configuration that the README shows.
 fn shown_configuration() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let yaml = README
@@ -97,8 +97,8 @@ fn shown_configuration() -> TempDir {
     folder
 }
 
-/// The README begins with two questions: was `authenticate` called before `transfer`? Was `delete`
-/// never called?
+/// The README begins with two questions: was `authenticate` called before `transfer`, and was
+/// `delete` never called?
 #[test]
 fn the_criteria_it_shows_answer_the_questions_it_asks() {
     let folder = shown_configuration();

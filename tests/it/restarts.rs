@@ -1,6 +1,6 @@
-//! Open traces of the real program across kills: each is judged once, in full, and its scores equal
-//! those of an undisturbed run to the byte. Only the process is killed; a pipeline that crashes at
-//! any moment is in `tests/it/rebuilt_traces.rs`.
+//! Tests open traces of the real program across kills. Each trace is judged once and completely,
+//! and its scores equal those of an undisturbed run, byte for byte. Only the process is killed;
+//! `tests/judge/rebuilt_traces.rs` crashes a pipeline at any moment.
 
 mod disks;
 mod long_traces;
@@ -31,12 +31,12 @@ criteria:
 
 const N_CRITERIA: usize = 2;
 
-/// Starts the program. Traces settle quickly, so that a test need not wait.
+/// Starts the program with short settle times, so that tests are fast.
 fn start(folder: &Path, endpoint: &str, journal: Option<&Path>, more: &[&str]) -> Running {
     start_tampered(None, folder, endpoint, journal, more)
 }
 
-/// Like [`start`], with system calls that `strace` tampers with.
+/// Like [`start`], under a `strace` that tampers with system calls.
 fn start_tampered(
     tampering: Option<&str>,
     folder: &Path,
@@ -66,7 +66,7 @@ fn start_tampered(
     Running::start_tampered(tampering, &arguments)
 }
 
-/// The spans of a run that happens now, root first.
+/// Returns the spans of a run that happens now, the root first.
 fn run_of(trace: u64) -> Vec<Span> {
     let names = ["look", "write", "rm"];
     let calls: Vec<SpanCall> = names[..2 + (trace % 2) as usize]
@@ -79,7 +79,7 @@ fn run_of(trace: u64) -> Vec<Span> {
     spans_of_run(trace, &[], &calls)
 }
 
-/// Moves runs into the present: in a run that began long ago, no span counts as missed.
+/// Moves runs to the present. In a run that began long ago, no span counts as missed.
 fn at_present(spans: &mut [Span], present: u64) {
     const RECORDED: u64 = 1_700_000_000_000_000_000;
     for span in spans {
@@ -97,7 +97,7 @@ fn send(otlp: &str, spans: &[Span]) {
     assert!(is_acknowledged(otlp, &request(spans.to_vec())));
 }
 
-/// The score spans that arrived, by their ids, with every copy.
+/// Returns every copy of the score spans that arrived, by span id.
 fn scores(backend: &Backend) -> BTreeMap<Vec<u8>, Vec<Vec<u8>>> {
     let mut scores: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for arrived in backend.arrived() {
@@ -120,7 +120,7 @@ fn scores(backend: &Backend) -> BTreeMap<Vec<u8>, Vec<Vec<u8>>> {
     scores
 }
 
-/// The completeness of a score's trace.
+/// Returns the completeness of a score's trace.
 fn completeness(score: &Span) -> &str {
     let mut attributes = score.attributes.iter();
     let found = attributes.find(|attribute| attribute.key == "spanscore.completeness");
@@ -137,13 +137,13 @@ async fn wait_for_scores(backend: &Backend, n_scores: usize) {
     .await;
 }
 
-/// Waits until the sidecar knows that all its scores are delivered. Requests that it acknowledges
-/// later follow the note of the delivery in the journal.
+/// Waits until all scores are delivered and the journal's record of the delivery precedes any
+/// request that is acknowledged later.
 async fn wait_until_delivered(admin: &str, n_scores: usize) {
     wait_for_both_shapes(admin, "spanscore_scores_sent_total", n_scores).await;
 }
 
-/// Waits until this metric counts this many score spans, and as many events.
+/// Waits until this metric counts `n_scores` score spans and `n_scores` score events.
 async fn wait_for_both_shapes(admin: &str, name: &str, n_scores: usize) {
     let shapes = ["score_spans", "score_events"];
     let is_there = |shape: &str| {
@@ -164,7 +164,7 @@ async fn traces_that_are_open_at_a_kill_are_judged_once_and_in_full() {
     let backend = Backend::start().await;
     let endpoint = format!("http://{}", backend.address);
     let journal = folder.path().join("journal");
-    // Traces move to other threads at each start.
+    // The number of threads changes at each start, so traces move between threads.
     let start_kept = |round: u64| {
         let threads = format!("scoring.threads={}", 1 + (round + 2) % 4);
         start(folder.path(), &endpoint, Some(&journal), &[&threads])
@@ -172,7 +172,7 @@ async fn traces_that_are_open_at_a_kill_are_judged_once_and_in_full() {
     let mut sidecar = start_kept(0);
     let mut addresses = sidecar.addresses();
 
-    // The memory of the sidecar begins before the runs.
+    // The sidecar's trace history begins before the runs.
     let present = unix_nanos();
     let runs_of = |round: u64| {
         let traces = round * n_traces + 1..=(round + 1) * n_traces;
@@ -209,7 +209,7 @@ async fn traces_that_are_open_at_a_kill_are_judged_once_and_in_full() {
         sidecar.child.wait().unwrap();
         sidecar = start_kept(round + 1);
         addresses = sidecar.addresses();
-        // The roots of the runs that the kill interrupted.
+        // These are the roots of the runs that the kill interrupted.
         for spans in runs_of(round) {
             send(&addresses[0], &spans[..1]);
         }
@@ -261,8 +261,8 @@ async fn open_traces_that_are_kept_at_a_stop_go_on_at_the_next_start() {
     }
 }
 
-/// Waits until this number of scores is queued for each destination and written to disk. Requests
-/// that the sidecar acknowledges later follow the note of their judgements in the journal.
+/// Waits until this number of scores is queued for each destination and on disk, and the journal's
+/// record of their judgements precedes any request that is acknowledged later.
 async fn wait_until_kept(admin: &str, n_scores: usize) {
     wait_for_both_shapes(admin, "spanscore_scores_queued", n_scores).await;
 }
@@ -305,7 +305,7 @@ async fn scores_whose_backend_is_away_over_kills_arrive_once_and_unchanged() {
             send(&addresses[0], &spans);
         }
         wait_until_kept(&addresses[1], N_CRITERIA * N_TRACES * (round + 1)).await;
-        // This trace stays open: the parent of its span never comes.
+        // This trace stays open because the parent of its span never arrives.
         let filler = Span {
             trace_id: vec![200 + round as u8; 16],
             span_id: vec![1; 8],
@@ -336,7 +336,7 @@ async fn scores_whose_backend_is_away_over_kills_arrive_once_and_unchanged() {
     third.signal(Signal::TERM);
     assert_eq!(third.ended().0, 0);
     let mut received = scores(&backend);
-    // Leave out the scores of the fillers, which are judged at shutdown.
+    // Skip the scores of the fillers, which are judged at shutdown.
     received.retain(|id, _| expected.contains_key(id));
     for (id, expected) in &expected {
         assert_eq!(received[id].len(), 1, "a score came twice");
@@ -344,7 +344,7 @@ async fn scores_whose_backend_is_away_over_kills_arrive_once_and_unchanged() {
     }
 }
 
-/// A file system in which nobody can create a folder, not even root.
+/// A path at which nobody can create a folder, not even root.
 const UNUSABLE: &str = "/proc/self";
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,6 @@
-//! `scope: session` in the real program: two turns arrive as traces of their own; a listener learns
-//! of a violation when its turn has closed, and of both verdicts when the session has ended. With a
-//! journal, also if the program is killed between the turns.
+//! Tests `scope: session` in the real program. Two turns arrive as separate traces. A listener is
+//! notified of a violation when its turn closes, and of both verdicts when the session ends. With a
+//! journal, this must work even if the program is killed between the turns.
 
 use std::process::Child;
 
@@ -43,7 +43,7 @@ fn lines(tap: Child) -> Vec<Value> {
         .collect()
 }
 
-/// Sends a turn, a minute after the turn before.
+/// Sends a turn that begins a minute after the previous turn.
 fn send(otlp: &str, turn: u64, tools: &[&str]) {
     let call = |name: &&str| SpanCall {
         name: (*name).to_owned(),
@@ -64,7 +64,7 @@ async fn a_session_goes_on_after_a_kill_where_there_is_a_journal() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("spanscore.yaml");
     std::fs::write(&config, CONFIG).unwrap();
-    // The criteria are those of the API.
+    // Register the criteria through the API.
     let criteria: Value = serde_saphyr::from_str(CRITERIA).unwrap();
     let criteria = criteria["criteria"].as_array().unwrap().iter();
     let registrations = criteria.map(|criterion| json!({ "criterion": criterion }));

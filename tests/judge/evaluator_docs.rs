@@ -12,12 +12,12 @@ use crate::support::pages::{assert_current, read};
 const INTRODUCTION: &str = "\
 # Evaluators
 
-Read this page if you write a criterion. (`tests/judge/evaluator_docs.rs` makes it from the
-doc comments of `src/judge/evaluate/evaluators/`.)
+Read this page if you write a criterion. (`tests/judge/evaluator_docs.rs` generates it from
+the doc comments of `src/judge/evaluate/evaluators/`.)
 
 A criterion has one of these evaluators under `evaluate`. The score is between 0 and 1; the label is
-`pass` if it reaches the criterion's `threshold` (1.0 unless said otherwise), else `fail`. Two more
-labels say that there is no verdict:
+`pass` if the score reaches the criterion's `threshold` (default 1.0), else `fail`. Two more labels
+say that there is no verdict:
 
 - `not_evaluated`: the trace was cut short and its missing part could change the verdict, or
   arguments or results that the criterion reads were not captured.
@@ -38,10 +38,10 @@ Explanations show names, counts and positions. Values of arguments and results a
 `explain.values: true`.
 
 A trace that was cut short gets a verdict only if its missing part cannot change it. Below, each
-evaluator says what further calls can change. Spans that have not arrived could also reveal that two
-calls are one, reported by client and server, that a call is a hand-off, that it had other
-arguments, that a clock was ahead, or that another span is the one to evaluate. Therefore, in such a
-trace:
+evaluator says what further calls can change. Missing spans can do more than add calls. They can
+show that two calls are the same call, reported by client and server, that a call is a hand-off or
+had other arguments, that a clock was ahead, or that another span has to be evaluated. Therefore, in
+a trace that was cut short:
 
 - The order of two calls is certain only if both lie below the same root, or below the same missing
   parent that the SDK marks as local (OTLP flag 0x100).

@@ -1,6 +1,6 @@
-//! The captured payloads: one file for each framework, compressed with zstd, with entries of the
-//! form `scenario/file length\n<bytes>\n`. The `expected.json` of a scenario describes what its
-//! agent really did; the other files are request bodies in the order in which they arrived.
+//! Reads the captured payloads. There is one file per framework, compressed with zstd, with entries
+//! of the form `scenario/file length\n<bytes>\n`. A scenario's `expected.json` describes what its
+//! agent really did. All other files are request bodies in the order in which they arrived.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,13 +11,13 @@ use serde_json::Value;
 pub(crate) struct Scenario {
     /// The name `framework/scenario`.
     pub(crate) name: String,
-    /// The agent's real behaviour.
+    /// What the agent really did.
     pub(crate) expected: Value,
-    /// File name and bytes of each request, in the order of arrival.
+    /// The file name and the bytes of each request, in the order of arrival.
     pub(crate) requests: Vec<(String, Vec<u8>)>,
 }
 
-/// All scenarios, by name.
+/// Returns all scenarios, sorted by name.
 pub(crate) fn scenarios() -> Vec<Scenario> {
     let folder = Path::new(crate::ROOT).join("tests/captures");
     let mut files: Vec<_> = std::fs::read_dir(&folder)

@@ -1,5 +1,5 @@
-//! The cases of independent oracles (`tests/conformance/README-beyond.md`) as OTLP spans: calls
-//! with times of their own, and trees of agents, models and tools. Judges nothing.
+//! Converts the cases of independent oracles (`tests/conformance/README-beyond.md`) to OTLP spans:
+//! calls with times, and trees of agents, models and tools. Judges nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::spans::attribute;
 
-/// The lines of a packed file, each a case.
+/// Returns the lines of a packed file; each line is a case.
 pub(crate) fn unpacked(packed: &[u8]) -> String {
     let mut text = String::new();
     flate2::read::GzDecoder::new(packed)
@@ -22,8 +22,8 @@ pub(crate) fn unpacked(packed: &[u8]) -> String {
     text
 }
 
-/// The criterion of a case; `fields` are the evaluator's, with its threshold
-/// and, under `criterion`, further fields of the criterion.
+/// Returns the criterion of a case. `fields` are the evaluator's fields with the threshold; under
+/// `criterion` they contain further fields of the criterion.
 pub(crate) fn criterion_of_case(id: &str, evaluator: &str, fields: &Value) -> Value {
     let mut fields = fields.clone();
     let threshold = fields
@@ -42,13 +42,13 @@ pub(crate) fn criterion_of_case(id: &str, evaluator: &str, fields: &Value) -> Va
 
 const BASE: u64 = 1_700_000_000_000_000_000;
 
-/// A case of calls.
+/// A case that consists of calls.
 #[derive(Deserialize)]
 pub(crate) struct TimedCase {
     pub(crate) id: String,
     pub(crate) evaluator: String,
     pub(crate) criteria: Value,
-    /// Fields of the criterion beside its evaluator.
+    /// Fields of the criterion other than its evaluator.
     #[serde(default)]
     pub(crate) criterion: Map<String, Value>,
     pub(crate) calls: Vec<TimedCall>,
@@ -63,7 +63,7 @@ pub(crate) struct TimedCase {
 pub(crate) struct TimedCall {
     pub(crate) name: String,
     pub(crate) args: Option<Value>,
-    /// The arguments as they are sent, where the spelling of a number matters.
+    /// The arguments as they are sent, if the spelling of a number matters.
     pub(crate) args_json: Option<String>,
     pub(crate) result: Option<Value>,
     pub(crate) step: Option<u32>,
@@ -75,7 +75,8 @@ pub(crate) struct TimedCall {
     pub(crate) agent: Option<String>,
 }
 
-/// An agent's run, its sub-agents, a model span before each step, and the calls.
+/// Returns the spans of an agent's run: its sub-agents, a model span before each step, and the
+/// calls.
 pub(crate) fn spans_of(case: &TimedCase) -> Vec<Span> {
     const ROOT: u64 = 1;
     let nanos = |ms: u64| BASE + ms * 1_000_000;
@@ -122,7 +123,7 @@ pub(crate) fn spans_of(case: &TimedCase) -> Vec<Span> {
         if let Some(step) = call.step
             && asked.insert((parent, step))
         {
-            // Steps without calls have a model span, too.
+            // A step without calls has a model span, too.
             let first = nanos(call.start_ms).saturating_sub(100_000);
             spans.push(span(
                 200 + at as u64,
@@ -170,7 +171,7 @@ pub(crate) fn spans_of(case: &TimedCase) -> Vec<Span> {
     spans
 }
 
-/// `{{3 ab}}` stands for `ababab`.
+/// Expands `{{3 ab}}` to `ababab`.
 fn repeated(text: &str) -> String {
     let mut whole = String::new();
     let mut rest = text;
@@ -204,14 +205,14 @@ fn span(id: u64, parent: u64, (start, end): (u64, u64), fields: &[(&str, String)
     }
 }
 
-/// A case of a tree.
+/// A case that consists of a tree of spans.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TreeCase {
     pub(crate) id: String,
     pub(crate) evaluator: String,
     pub(crate) criteria: Value,
-    /// The criterion's own fields.
+    /// Further fields of the criterion.
     #[serde(default)]
     pub(crate) criterion: Value,
     pub(crate) tree: Vec<Node>,
@@ -231,7 +232,7 @@ pub(crate) struct TreeCase {
 /// The id of a parent that never arrives.
 const MISSING: u64 = 9_999;
 
-/// A span; its parent is a position in the list.
+/// A span. Its parent is an index in the list.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Node {
     pub(crate) name: String,
@@ -245,12 +246,12 @@ pub(crate) struct Node {
     pub(crate) scope: String,
 }
 
-/// The part of a tree that has arrived when the tree is judged.
+/// How much of a tree has arrived when the tree is judged.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Cut {
     /// The whole tree.
     Whole,
-    /// The root names a parent of its own process, which never came.
+    /// The root names a parent in its own process, but the parent is missing.
     ParentMissing,
     /// The root has not ended.
     RootOpen,
@@ -300,7 +301,7 @@ fn value_of(key: &str, value: &Value) -> KeyValue {
     }
 }
 
-/// The spans of a tree that arrive, in this order, by their scopes.
+/// Returns the spans of a tree that arrive, in this order, grouped by scope.
 pub(crate) fn scopes_of(
     tree: &[Node],
     arriving: impl IntoIterator<Item = usize>,

@@ -1,15 +1,15 @@
-//! Waits for an effect of a sidecar or another program. Nothing notifies a test of the effect, so
-//! the test polls. It never spins: spinning would take the processor from the program.
+//! Waits for an effect of a sidecar or another program by polling, because nothing notifies a test
+//! of the effect. Sleeps between polls: spinning would take the processor from the program.
 
 use std::time::Duration;
 
-/// Polls every 10 ms until there is an answer, and panics with `what` after a minute: machines are
-/// shared.
+/// Polls every 10 ms until there is a result. Panics with `what` after a minute; the limit is long
+/// because test machines are shared.
 pub(crate) async fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     within(Duration::from_secs(60), what, look).await
 }
 
-/// Like [`eventually`], with another limit than a minute.
+/// Like [`eventually`], with another limit.
 pub(crate) async fn within<T>(
     patience: Duration,
     what: &str,

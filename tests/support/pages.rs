@@ -1,10 +1,10 @@
-//! Pages of the documentation that are generated from the source or from recordings. Does not prove
-//! that a sentence on them is true.
+//! Compares generated pages of the documentation with their source. Does not prove that a sentence
+//! on them is true.
 
 use std::fs;
 use std::path::Path;
 
-/// Fails if a page differs from its newly generated text, and says where to copy that text from.
+/// Panics if a page differs from its newly generated text, and prints where the new text is.
 pub(crate) fn assert_current(path: &str, page: &str) {
     let checked_in = Path::new(crate::ROOT).join(path);
     if fs::read_to_string(checked_in).unwrap_or_default() == page {

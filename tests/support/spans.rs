@@ -1,6 +1,6 @@
-//! Turns lists of calls into OTLP requests as an agent's SDK would send them: an agent run, a model
-//! span before the calls of each step, and `execute_tool` spans of the OpenTelemetry conventions
-//! for generative AI. Proves nothing about other conventions.
+//! Converts lists of calls to OTLP requests as an agent's SDK would send them: an agent run, a
+//! model span before the calls of each step, and `execute_tool` spans of the OpenTelemetry
+//! conventions for generative AI. Does not cover other conventions.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
@@ -21,12 +21,12 @@ pub(crate) struct SpanCall {
     /// A stable identifier of the tool, sent as the attribute `tool.id`.
     #[serde(default)]
     pub(crate) id: Option<String>,
-    /// `false` if the call's span never ended.
+    /// `Some(false)` if the call's span never ended.
     #[serde(default)]
     pub(crate) completed: Option<bool>,
 }
 
-/// The spans of one agent run, root first. `attributes` go on the agent's span.
+/// Returns the spans of one agent run, root first. `attributes` are added to the agent's span.
 pub(crate) fn spans_of_run(
     trace: u64,
     attributes: &[(&str, &str)],
@@ -49,7 +49,7 @@ pub(crate) fn spans_of_run(
     );
     let mut n_models = 0;
     for call in calls {
-        // Each model turn up to this step precedes the call.
+        // A model turn precedes the calls of each step.
         while call.step.is_some_and(|step| n_models <= step) {
             run.push(
                 "chat",
@@ -89,7 +89,7 @@ pub(crate) fn spans_of_run(
     run.spans
 }
 
-/// One request that contains these spans.
+/// Returns a request that contains these spans.
 pub(crate) fn request(spans: Vec<Span>) -> Vec<u8> {
     let scope = ScopeSpans {
         spans,
@@ -98,7 +98,7 @@ pub(crate) fn request(spans: Vec<Span>) -> Vec<u8> {
     request_of("tests", vec![scope])
 }
 
-/// One request of a service.
+/// Returns a request of one service.
 pub(crate) fn request_of(service: &str, scope_spans: Vec<ScopeSpans>) -> Vec<u8> {
     let resource = Resource {
         attributes: vec![attribute("service.name", service)],
@@ -129,7 +129,8 @@ struct Run {
 }
 
 impl Run {
-    /// One event after the other: each lasts a microsecond, with a microsecond between two.
+    /// Returns the time of the next event. Each event lasts one microsecond, and the next one
+    /// follows a microsecond later.
     fn now(&self) -> u64 {
         1_700_000_000_000_000_000 + self.spans.len() as u64 * 2_000
     }

@@ -1,5 +1,5 @@
-//! The OpenTelemetry Collector: its debug exporter prints every field of the three shapes as the
-//! Collector read it.
+//! Tests the OpenTelemetry Collector. Its debug exporter prints every field of the three kinds of
+//! scores as the Collector decoded it.
 
 use std::path::Path;
 use std::process::Command;
@@ -77,7 +77,7 @@ pub(crate) fn reads_every_field(folder: &Path) {
     );
 }
 
-/// The numbered item with this content, without the time at which it was sent.
+/// Returns the numbered item with this content, without the time at which it was sent.
 fn block(text: &str, head: &str, says: &str) -> String {
     let ends = [
         "Span #",

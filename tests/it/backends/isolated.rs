@@ -1,5 +1,6 @@
-//! A network namespace for a test, and the folder of the backends. The test program starts itself
-//! again inside the namespace, since moving a process there needs unsafe code.
+//! Runs a test in its own network namespace, and returns the folder of the backends. The test
+//! program starts itself again inside the namespace, because moving a running process there needs
+//! unsafe code.
 
 use std::env;
 use std::io::Write;
@@ -9,8 +10,8 @@ use std::process::Command;
 /// This variable is set inside the namespace.
 const INSIDE: &str = "TEST_BACKENDS_INSIDE";
 
-/// Runs `check` with the folder of the backends inside a namespace of its own, or reports why it
-/// cannot. `needs` is a file of that folder.
+/// Runs `check` in a new network namespace, or prints why it cannot. `check` gets the folder of the
+/// backends; `needs` is a file that must be in that folder.
 pub(crate) fn isolated(test: &str, needs: &str, check: fn(&Path)) {
     let folder = folder();
     if variable(INSIDE).is_some() {
@@ -24,7 +25,7 @@ pub(crate) fn isolated(test: &str, needs: &str, check: fn(&Path)) {
             &format!("{} is not there: {remedy}", needed.display()),
         );
     }
-    // An ordinary user needs a user namespace as well.
+    // An ordinary user needs a user namespace, too.
     let kinds = [&["--net"][..], &["--user", "--map-root-user", "--net"]];
     let Some(kind) = kinds.iter().find(|kind| {
         unshare(kind, "ip link set lo up")
@@ -70,7 +71,7 @@ fn variable(name: &str) -> Option<PathBuf> {
     env::var_os(name).map(PathBuf::from)
 }
 
-/// Writes directly to the standard error of the process, since the test runner captures the output
+/// Writes directly to the standard error of the process, because the test runner hides the output
 /// of a passing test.
 fn skip(test: &str, why: &str) {
     let line = format!("\nSKIPPED {test}: {why}\n");

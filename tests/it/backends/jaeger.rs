@@ -1,4 +1,4 @@
-//! Jaeger 2: failing runs are found by tag, and the score is part of the agent's own trace.
+//! Tests Jaeger 2: failing runs can be found by tag, and the score is a part of the agent's trace.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,13 +6,13 @@ use std::process::Command;
 use super::run::{Backend, get, score, until};
 
 pub(crate) fn finds_failing_runs(folder: &Path) {
-    // All in one process with storage in memory: Jaeger's behaviour without a configuration.
+    // Without a configuration, Jaeger runs as one process with storage in memory.
     let jaeger = Backend::start(
         tempfile::tempdir().unwrap(),
         Command::new(folder.join("jaeger")),
         "127.0.0.1:16686",
     );
-    // Jaeger accepts traces only.
+    // Jaeger accepts only traces.
     score(
         jaeger.folder.path(),
         "forward: { endpoint: \"http://127.0.0.1:4317\", signals: [traces] }\n",
@@ -20,7 +20,7 @@ pub(crate) fn finds_failing_runs(folder: &Path) {
 
     let find = |label: &str| {
         let tags = format!("%7B%22gen_ai.evaluation.score.label%22%3A%22{label}%22%7D");
-        // The recording is from another day, so the query starts at the epoch.
+        // The recording was made on another day, so the query starts at the epoch.
         get(
             "127.0.0.1:16686",
             &format!(
@@ -83,5 +83,5 @@ pub(crate) fn finds_failing_runs(folder: &Path) {
     );
 }
 
-/// The tags of the recorded session.
+/// The service of the recorded session.
 const SERVICE: &str = "pydantic-ai-demo";

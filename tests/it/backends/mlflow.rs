@@ -1,5 +1,5 @@
-//! MLflow: score spans in the agent's trace, and assessments that are written once, however often
-//! they are sent.
+//! Tests MLflow: score spans are in the agent's trace, and assessments exist once, even if they are
+//! sent several times.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::run::{Backend, TRACE_ID, Told, expected, get, score, told, until};
 
 const WEB: &str = "127.0.0.1:5000";
-/// MLflow refuses OTLP without an experiment, and accepts traces over HTTP only.
+/// MLflow rejects OTLP without an experiment, and accepts traces only over HTTP.
 const CONFIGURATION: &str = "
 forward:
   endpoint: http://127.0.0.1:5000
@@ -56,7 +56,7 @@ pub(crate) fn has_assessments(folder: &Path) {
         written[0]
     );
 
-    // A second replica that saw this run writes the same scores.
+    // Simulates a second replica that saw this run and writes the same scores.
     score(mlflow.folder.path(), CONFIGURATION);
     let again = until(|| {
         assessments().filter(|again| again[0]["last_update_time"] != written[0]["last_update_time"])
@@ -70,7 +70,7 @@ pub(crate) fn has_assessments(folder: &Path) {
     assert_eq!(ids(&again), ids(&written), "updated, not doubled");
 }
 
-/// The assessments of the recorded trace, by name.
+/// Returns the assessments of the recorded trace, sorted by name.
 fn assessments() -> Option<Vec<Value>> {
     let trace = get(WEB, &format!("/api/3.0/mlflow/traces/tr-{TRACE_ID}"))?;
     let mut assessments = trace["trace"]["trace_info"]["assessments"]

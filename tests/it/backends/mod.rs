@@ -1,9 +1,9 @@
-//! Sends a captured agent run through a real `spanscore run` into real backends, and reads the
-//! scores back through each backend's own query API. `tests/backends/install.sh` installs the
-//! backends; a missing one is skipped with its reason on standard error. Each backend runs in its
-//! own network namespace: nobody can reach it from outside (Phoenix listens on all interfaces), it
-//! cannot reach out, and the usual ports are free. Proves nothing about other versions, nor about
-//! how a page looks.
+//! Sends a captured agent run through a real `spanscore run` to real backends, and reads the scores
+//! through each backend's query API. `tests/backends/install.sh` installs the backends. If a
+//! backend is missing, its test is skipped, with the reason on standard error. Each backend runs in
+//! a separate network namespace: nobody can reach it from outside (Phoenix listens on all
+//! interfaces), it cannot reach the network, and the usual ports are free. Does not test other
+//! versions, or how a page looks.
 
 mod collector;
 mod isolated;
@@ -13,7 +13,8 @@ mod phoenix;
 mod prometheus;
 mod run;
 
-/// Each test: its name, the file that it needs from the backends' folder, and its function.
+/// Defines the tests: a name, the file that the test needs from the backends' folder, and its
+/// function.
 macro_rules! tests {
     ($($name:ident: $needs:literal, $check:path;)*) => {$(
         #[test]

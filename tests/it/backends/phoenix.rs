@@ -1,5 +1,5 @@
-//! Arize Phoenix: score spans of kind EVALUATOR in the agent's trace, and span annotations that are
-//! written once, however often they are sent.
+//! Tests Arize Phoenix: score spans of kind EVALUATOR are in the agent's trace, and span
+//! annotations exist once, even if they are sent several times.
 
 use std::path::Path;
 use std::process::Command;
@@ -65,7 +65,7 @@ pub(crate) fn has_annotations(folder: &Path) {
         "{explanation}"
     );
 
-    // A second replica that saw this run writes the same scores.
+    // Simulates a second replica that saw this run and writes the same scores.
     score(phoenix.folder.path(), CONFIGURATION);
     let again = until(|| {
         found(&path, 3).filter(|again| again[0]["updated_at"] != written[0]["updated_at"])
@@ -83,7 +83,7 @@ pub(crate) fn has_annotations(folder: &Path) {
     );
 }
 
-/// The listed annotations by name, once there are at least this many.
+/// Returns the annotations sorted by name; `None` until there are at least `n`.
 fn found(path: &str, n: usize) -> Option<Vec<Value>> {
     let mut items = get(WEB, path)?["data"]
         .as_array()

@@ -1,5 +1,5 @@
-//! Prometheus 3: the same metrics by scrape and by OTLP, under the same names, a first failure that
-//! is an increase, and rules that load and pass their tests.
+//! Tests Prometheus 3: scrapes and OTLP give the same metrics under the same names, a first failure
+//! is visible as an increase, and the rules load and pass their tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -57,7 +57,8 @@ pub(crate) fn has_the_metrics_both_ways(folder: &Path) {
         both.iter().all(|series| series["value"][1] == "1"),
         "{both:?}"
     );
-    // The first failure is an increase, although the first reading is 1 already.
+    // The first failure must be visible as an increase, although the first sample already has the
+    // value 1.
     let increases = until(|| {
         query(&format!("increase({failed}[5m]) > 0.5")).filter(|series| series.len() == 2)
     });
@@ -104,7 +105,7 @@ pub(crate) fn has_the_metrics_both_ways(folder: &Path) {
     });
     assert!(!ratio.is_empty());
     drop(prometheus);
-    // The destination is gone, so the last metrics stay undelivered.
+    // The destination has stopped, so the last metrics cannot be delivered.
     drop(scored);
 }
 
@@ -127,7 +128,7 @@ pub(crate) fn rules_pass(folder: &Path) {
     }
 }
 
-/// The queries of the Grafana board as rules, in the form that promtool reads.
+/// Checks that promtool can parse the queries of the Grafana dashboard, converted to rules.
 pub(crate) fn board_queries_parse(folder: &Path) {
     let board = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/grafana/spanscore.json");
     let board: Value = serde_json::from_slice(&std::fs::read(board).unwrap()).unwrap();

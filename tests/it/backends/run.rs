@@ -1,5 +1,5 @@
-//! Shared by the tests of all backends: the captured run that is sent, a backend's process, and
-//! queries that repeat until they have an answer.
+//! Code shared by the tests of all backends: the captured run that is sent, a backend's process,
+//! and queries that are repeated until they have a result.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,22 +15,22 @@ use tempfile::TempDir;
 use crate::support::eventually::blocking;
 use crate::support::program::{self, RECORDING, Running, http};
 
-/// The recorded session: one trace, judged by the three criteria of examples/demo.yaml, one of
-/// which fails.
+/// The recorded session: one trace, judged by the three criteria of examples/demo.yaml. One of them
+/// fails.
 pub(crate) const TRACE_ID: &str = "827b1ba03b42deebf9171748d094dad8";
-/// Maximum time for a backend to start or to show its data; backends are real programs, and
-/// machines are busy.
+/// Maximum time for a backend to start or to show its data. It is long because backends are large
+/// programs and test machines are busy.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// The process of a backend, with a folder of its own; killed when dropped.
+/// A backend's process and its folder. The process is killed when this is dropped.
 pub(crate) struct Backend {
     child: Child,
     pub(crate) folder: TempDir,
 }
 
 impl Backend {
-    /// Starts the process and waits until `address` accepts connections. Its output goes to `log`
-    /// in its folder.
+    /// Starts the process and waits until `address` accepts connections. The process's output goes
+    /// to the file `log` in its folder.
     pub(crate) fn start(folder: TempDir, mut command: Command, address: &str) -> Self {
         let log = File::create(folder.path().join("log")).unwrap();
         let child = command
@@ -63,18 +63,18 @@ impl Backend {
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        // The process may have ended already.
+        // The process may already have exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Repeats the query until there is an answer.
+/// Repeats a query until it has a result.
 pub(crate) fn until<T>(ask: impl FnMut() -> Option<T>) -> T {
     blocking(PATIENCE, "an answer of the backend", ask)
 }
 
-/// The JSON body of a successful GET.
+/// Returns the JSON body of a successful GET; `None` otherwise.
 pub(crate) fn get(address: &str, path: &str) -> Option<Value> {
     let answer = http(address, &format!("GET {path}"), b"");
     let (head, body) = answer.split_once("\r\n\r\n")?;
@@ -100,7 +100,7 @@ fn unchunked(mut body: &str) -> String {
     out
 }
 
-/// A sidecar with this configuration that judges by the criteria of the demo.
+/// Starts a sidecar with this configuration and the criteria of the demo.
 pub(crate) fn sidecar(folder: &Path, configuration: &str) -> Running {
     let criteria = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/demo.yaml");
     let path = folder.join("spanscore.yaml");
@@ -119,11 +119,10 @@ pub(crate) fn sidecar(folder: &Path, configuration: &str) -> Running {
     Running::start(&["--config", path.to_str().unwrap()])
 }
 
-/// One score, in the form shared by all backends.
+/// One score (criterion, label, value), in a form that all backends share.
 pub(crate) type Told = (String, String, f64);
 
-/// The output of `spanscore replay` for the recorded session: criterion, label and score, by
-/// criterion.
+/// Returns the scores that `spanscore replay` prints for the recorded session, sorted by criterion.
 pub(crate) fn expected() -> Vec<Told> {
     let (code, lines, _) = program::replay(&["--format", "jsonl", "--exit-zero"]);
     assert_eq!(code, 0);
@@ -155,8 +154,8 @@ pub(crate) fn send_recording(otlp: &str) {
     }
 }
 
-/// Sends the recorded session through a sidecar with this configuration and lets it deliver
-/// everything, which its last log line confirms.
+/// Sends the recorded session through a sidecar with this configuration, and waits until the
+/// sidecar has delivered everything. Its last log line confirms the delivery.
 pub(crate) fn score(folder: &Path, configuration: &str) {
     let mut sidecar = sidecar(folder, configuration);
     let [otlp, _] = sidecar.addresses();
@@ -164,7 +163,7 @@ pub(crate) fn score(folder: &Path, configuration: &str) {
     stop(sidecar);
 }
 
-/// Stops a sidecar, which must have delivered everything.
+/// Stops a sidecar. It must have delivered everything.
 pub(crate) fn stop(mut sidecar: Running) {
     sidecar.signal(Signal::TERM);
     let mut log = Vec::new();

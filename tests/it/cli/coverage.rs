@@ -1,5 +1,6 @@
-//! Criteria that do not fit the observed runs: a misspelt selector, an agent other than the
-//! evaluated one, a tool with another name. Does not prove that fitting criteria judge correctly.
+//! Tests the warnings about criteria that do not match the observed runs: a misspelt selector, an
+//! agent other than the evaluated one, a tool with another name. Does not prove that matching
+//! criteria judge correctly.
 
 use opentelemetry_proto::tonic::common::v1::{AnyValue, any_value};
 use serde_json::Value;
@@ -65,7 +66,7 @@ fn a_criterion_that_does_not_fit_is_named_with_the_names_that_were_seen() {
     }
 }
 
-/// A forbidden tool that is never called is not a mistake.
+/// It is no mistake if a forbidden tool is never called.
 #[test]
 fn criteria_that_fit_are_not_named() {
     let forbidden = "  - { name: x, evaluate: { tool_calls: { disallowed: [^refund$, charge_] } } }
@@ -163,7 +164,7 @@ shutdown: { quiet: 0s }
     }
 }
 
-/// The messages of `replay` for a recording and one criterion.
+/// Returns the messages of `replay` for a recording and one criterion.
 fn warnings(recording: &[u8], criterion: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -181,7 +182,7 @@ fn warnings(recording: &[u8], criterion: &str) -> String {
     .2
 }
 
-/// One call with a value is enough: an argument may be optional.
+/// A single call with a value prevents the warning, because an argument may be optional.
 #[test]
 fn a_path_that_leads_nowhere_in_all_runs_is_named() {
     let call = |args| SpanCall {
@@ -205,7 +206,8 @@ fn a_path_that_leads_nowhere_in_all_runs_is_named() {
     );
 }
 
-/// A misspelt key would turn the limit off, and a renamed value would pass it.
+/// A misspelt key would disable the limit. A value under another key would exceed the limit
+/// unnoticed.
 #[test]
 fn a_total_without_key_or_value_is_named() {
     let call = |args| SpanCall {
@@ -275,7 +277,7 @@ fn an_agent_that_is_not_the_evaluated_one_is_found_below_it() {
     );
 }
 
-/// A limited number of names is remembered; beyond it the program makes no claim about names.
+/// The program stores a limited number of names. If there were more, it makes no claim about names.
 #[test]
 fn more_tools_than_are_remembered_give_no_false_warning() {
     let calls = |n: usize| -> Vec<SpanCall> {

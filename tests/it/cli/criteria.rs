@@ -1,6 +1,6 @@
 //! Runs the examples of docs/criteria-api.md against a running sidecar, in the order of the page,
-//! and tests `spanscore criteria` beyond them. Does not run the Python client, which needs
-//! installed packages; `src/register/grpc.rs` and its tests cover the gRPC answers.
+//! and further tests of `spanscore criteria`. Does not run the Python client, which needs installed
+//! packages; `src/register/grpc.rs` and its tests cover gRPC.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ const DOCS: &str = include_str!("../../../docs/criteria-api.md");
 const CRITERION: &str =
     "name: checkout-order\nevaluate: { tool_call_order: { tool_calls_order: [a, b] } }\n";
 
-/// A sidecar, and a folder whose `spanscore.yaml` names its addresses.
+/// Starts a sidecar, and writes a `spanscore.yaml` with its addresses to the folder.
 fn start(folder: &Path, more: &[&str]) -> (Running, String) {
     fs::write(folder.join("sidecar.yaml"), "criteria: []\n").unwrap();
     let config = folder.join("sidecar.yaml").display().to_string();
@@ -158,7 +158,7 @@ fn the_client_reports_mistakes_with_their_place_and_exit_code() {
         code == 0 && out.contains("valid: one") && out.contains("valid: two"),
         "{out}{err}"
     );
-    // A mistake that only the sidecar can find stops the whole list, too.
+    // A mistake that only the sidecar can detect rejects the whole list, too.
     let (code, out, err) = criteria("put list.yaml --if-match 000000000000");
     assert!(
         code == 1 && out.is_empty() && err.contains("ETag mismatch"),
@@ -225,7 +225,7 @@ fn registrations_outlive_a_restart_with_a_state_file_and_a_hang_up_reloads() {
         shell(folder.path(), "spanscore criteria put good.yaml").0,
         0
     );
-    // Sends SIGKILL: everything that was acknowledged is on disk.
+    // Dropping kills the sidecar (SIGKILL). Everything that it acknowledged must be on disk.
     drop(running);
     let (running, _) = start(
         folder.path(),
@@ -241,7 +241,7 @@ fn registrations_outlive_a_restart_with_a_state_file_and_a_hang_up_reloads() {
     );
     fs::write(folder.path().join("sidecar.yaml"), text.trim_end()).unwrap();
     running.signal(rustix::process::Signal::HUP);
-    // Query until the reload shows. Each query starts a process, and the reload takes two reads.
+    // Query until the reload is visible. A reload reads the file twice.
     let both = (0..500)
         .map(|_| shell(folder.path(), "spanscore criteria list").1)
         .find(|list| list.contains("from-file"));

@@ -1,5 +1,5 @@
-//! Tests `replay --examples`: writes recordings and a file of examples, runs the command, and
-//! checks its output and exit code.
+//! Tests `replay --examples`: writes recordings and an example file, runs the command, and checks
+//! its output and exit code.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -7,7 +7,8 @@ use tempfile::TempDir;
 use crate::support::program::run;
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
-/// A folder with recordings of one run each: its case id, and the names of its calls.
+/// Writes a recording for each run (its case id and the names of its calls) to a new folder.
+/// Returns the folder and the files.
 pub(super) fn recorded(runs: &[(Option<&str>, &[&str])]) -> (TempDir, Vec<String>) {
     let folder = TempDir::new().unwrap();
     let write = |(at, (case, names)): (usize, &(Option<&str>, &[&str]))| {
@@ -34,7 +35,7 @@ pub(super) fn recorded(runs: &[(Option<&str>, &[&str])]) -> (TempDir, Vec<String
     (folder, files)
 }
 
-/// Exit code, output lines, and messages on standard error.
+/// Returns the exit code, the output lines, and the messages on standard error.
 fn replayed(
     folder: &TempDir,
     files: &[String],
@@ -98,7 +99,7 @@ fn without_criteria_each_run_is_held_to_the_entry_at_its_place() {
         (&json!(1.0), &json!(0.5)),
         "each evaluator's own"
     );
-    // With the two files exchanged, neither run does what its entry expects.
+    // If the two files are swapped, neither run meets its entry's expectation.
     let turned: Vec<String> = files.iter().rev().cloned().collect();
     let (code, lines, _) = replayed(&folder, &turned, "", examples, &[]);
     assert_eq!(
@@ -141,14 +142,13 @@ fn an_entry_replaces_the_fields_of_criteria_of_its_evaluator() {
     let (code, lines, _) = replayed(&folder, &files, criteria, examples, &[]);
     assert_eq!(code, 1);
     let expected = [
-        // The criterion demands exactly the calls that were made, and the entry does not override
-        // it.
+        // The criterion forbids other calls, and the entry does not override that.
         ["order", "tool_order", "fail"],
         ["never-pay", "tool_calls", "pass"],
-        // The entry names another evaluator, so the criterion judges as registered.
+        // The entry has another evaluator, so the criterion judges as registered.
         ["order", "tool_order", "fail"],
         ["never-pay", "tool_calls", "pass"],
-        // The criterion that uses the entry's evaluator is not selected.
+        // No selected criterion has the entry's evaluator.
         ["example", "execution_order", "pass"],
     ];
     assert_eq!(told(&lines), expected);
@@ -275,7 +275,7 @@ fn a_case_can_be_tried_again_and_not_every_case_need_be_recorded() {
         "note: 1 of 4 runs belong to no example and are judged by the criteria alone\n\
          note: 1 of 3 examples have no run in the recordings, the first is `never-recorded`\n"
     );
-    // The trials of a case keep their names in a report.
+    // The names of a case's trials stay the same in every report.
     let flags = ["--examples", "examples.yaml", "--format", "junit"];
     let names = |out: &str| -> Vec<String> {
         let cases = out.split("<testcase name=\"").skip(1);

@@ -1,5 +1,5 @@
-//! A recorded session of pydantic-ai 2 below spans of a test harness that state the expectations of
-//! each run, and the output of `replay` and `inspect` for it.
+//! Tests `replay` and `inspect` with a recorded session of pydantic-ai 2 below spans of a test
+//! harness. The harness's spans contain the expectations of each run.
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -11,7 +11,7 @@ const RECORDED: &str = "tests/data/pydantic-ai-expect.traces.pb.gz";
 const CRITERION: &str = "{ name: weather-first, select: { service: nobody }, \
     evaluate: { tool_call_order: { tool_calls_order: [get_weather, search] } } }";
 
-/// A configuration with `expectations`, and a cases file beside it.
+/// Writes a configuration with these `expectations`, and a cases file next to it.
 fn configured(expectations: &str) -> (TempDir, String) {
     let folder = TempDir::new().unwrap();
     let cases = "examples:\n  - id: paris\
@@ -28,7 +28,7 @@ fn configured(expectations: &str) -> (TempDir, String) {
     (folder, path)
 }
 
-/// Criterion, evaluator and label of each verdict.
+/// Returns the criterion, evaluator and label of each verdict.
 fn replayed(config: &str) -> Vec<[String; 3]> {
     let (_, out, _) = run(&[
         "replay",

@@ -1,6 +1,6 @@
-//! `spanscore learn` and `spanscore drift`: the learned rules load, the good runs that they were
-//! learned from keep them, and each planted change breaks the right rule. Does not prove that the
-//! rules are sensible.
+//! Tests `spanscore learn` and `spanscore drift`: the learned rules load, the good runs satisfy
+//! them, and each planted change violates the right rule. Does not prove that the rules are
+//! sensible.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -33,7 +33,7 @@ pub(super) fn call(name: &'static str, order: usize) -> Call {
     }
 }
 
-/// A good run: login, then searches, an approval and a payment of one order, and a receipt.
+/// Returns a good run: a login, searches, an approval and a payment of one order, and a receipt.
 pub(super) fn good(n: usize) -> Vec<Call> {
     let mut calls = vec![call("login", n)];
     calls.extend((0..1 + n % 5).map(|search| Call {
@@ -48,7 +48,7 @@ fn attribute(key: &str, value: &str) -> Value {
     json!({ "key": key, "value": { "stringValue": value } })
 }
 
-/// One OTLP JSON line for each run, with an agent span above its calls.
+/// Returns one OTLP JSON line per run. Each run has an agent span above its calls.
 pub(super) fn recording(runs: &[Vec<Call>]) -> String {
     let mut text = String::new();
     for (run_idx, calls) in runs.iter().enumerate() {
@@ -116,7 +116,7 @@ impl Learned {
         self.path(name).display().to_string()
     }
 
-    /// Learns from recorded runs.
+    /// Learns from these runs.
     fn from(runs: &[Vec<Call>]) -> Self {
         let learned = Self {
             folder: TempDir::new().unwrap(),
@@ -139,7 +139,7 @@ impl Learned {
         run(&[&paths[..], more].concat())
     }
 
-    /// The labels of a run, by criterion, and the rules and limits that failed.
+    /// Returns the label of each criterion for a run, and the rules and limits that failed.
     fn judge(&self, calls: Vec<Call>) -> (Vec<(String, String)>, Vec<String>) {
         let file = self.write("run.jsonl", &[calls]);
         let config = self.path("learned.yaml");
@@ -213,7 +213,7 @@ fn good_runs_keep_the_rules_and_each_planted_change_breaks_the_right_one() {
         learned.judge(calls)
     };
 
-    // All the rules about the approval fail, and no other rule does.
+    // All rules about the approval fail, and no others.
     let (labels, failed) = changed(|calls| calls.retain(|call| call.name != "approve"));
     assert_eq!(labels, [fail("shop-rules"), pass("shop-effort")]);
     assert_eq!(
@@ -235,7 +235,7 @@ fn good_runs_keep_the_rules_and_each_planted_change_breaks_the_right_one() {
     assert_eq!(labels, [fail("shop-rules"), pass("shop-effort")]);
     assert_eq!(failed, ["succession ^approve$ ^pay$"]);
 
-    // The payment agrees neither with the approval nor with the receipt.
+    // The payment's order differs from that of the approval and of the receipt.
     let (labels, failed) = changed(|calls| {
         let pay = calls.iter().position(|call| call.name == "pay").unwrap();
         calls[pay].order = "order-7".to_owned();
@@ -257,8 +257,8 @@ fn good_runs_keep_the_rules_and_each_planted_change_breaks_the_right_one() {
     assert_eq!(failed, ["max_repeats"]);
 }
 
-/// Rules learned from runs without an agent are not applied to runs of an agent below the same
-/// root, which keep other rules.
+/// Rules learned from runs without an agent must not apply to an agent's runs below the same root,
+/// which satisfy other rules.
 #[test]
 fn runs_without_an_agent_are_not_mixed_with_those_of_one() {
     let learned = Learned {
@@ -305,7 +305,8 @@ fn the_order_of_files_changes_no_byte() {
         .chunks(5)
         .enumerate()
         .map(|(chunk_idx, chunk)| {
-            // Trace ids come from the position in a file, so each file has different ones.
+            // Trace ids are derived from the position in a file, so this makes them differ between
+            // files.
             let text = recording(chunk).replace("abcd", &format!("abc{chunk_idx}"));
             let path = learned.path(&format!("{chunk_idx}.jsonl"));
             std::fs::write(&path, text).unwrap();
@@ -336,7 +337,7 @@ fn nothing_is_learned_from_too_few_or_failed_runs() {
     ");
     assert!(!learned.path("learned.yaml").exists() && !learned.path("baseline.json").exists());
 
-    // Learning from runs without calls would forbid every call.
+    // Rules learned from runs without calls would forbid every call.
     let file = learned.write("idle.jsonl", &vec![Vec::new(); 12]);
     let (code, out, err) = learned.learn(&[&file]);
     assert_eq!((code, out.as_str()), (1, ""));
@@ -462,8 +463,8 @@ fn a_baseline_that_cannot_be_used_is_refused_with_its_place() {
     assert!(out.contains("not compared: too few runs"), "{out}");
 }
 
-/// Everything that is learned from the recorded sessions of real frameworks loads, and the runs
-/// that it was learned from keep it.
+/// Rules learned from the recorded sessions of real frameworks load, and the same runs satisfy
+/// them.
 #[test]
 fn recorded_sessions_keep_the_rules_that_are_learned_from_them() {
     let folder = TempDir::new().unwrap();

@@ -1,5 +1,5 @@
-//! Runs the program as its users do: arguments and files in; output, messages and exit codes out.
-//! Does not prove that scores are right.
+//! Runs the program as its users do: passes arguments and files, and checks output, messages and
+//! exit codes. Does not prove that scores are right.
 
 mod coverage;
 mod criteria;
@@ -264,7 +264,7 @@ fn inspect_verbose_tells_what_every_span_was_taken_for() {
     );
 }
 
-/// A trace of one span below a root, as OTLP/JSON.
+/// Returns a trace of one span below a root, as OTLP/JSON.
 fn house_made(attributes: &[(&str, &str)]) -> String {
     let attributes: Vec<Value> = attributes
         .iter()
@@ -397,7 +397,8 @@ fn a_recorded_session_proposes_a_criterion_that_judges_it() {
     );
 }
 
-/// A CrewAI agent whose root name contains a UUID, with a tool name that looks like a variable.
+/// Returns a run of a CrewAI agent. Its root's name contains a UUID, and the tool's name looks like
+/// a variable.
 fn crew(run: &str, tool: &str) -> String {
     let span = |id: &str, parent: &str, name: &str, attributes: &[(&str, &str)]| {
         let attributes: Vec<Value> = attributes
@@ -465,7 +466,7 @@ fn a_proposal_fits_the_next_run_and_shows_no_secret() {
             .lines()
             .map(|line| serde_json::from_str::<Value>(line).unwrap());
         let labels: Vec<Value> = lines_of.map(|line| line["label"].clone()).collect();
-        // In order, and within limits.
+        // The calls are in order and within the limits.
         assert_eq!(labels, ["pass", "pass"], "{out}");
         assert!(!lines.contains("hunter2"), "{lines}");
     }
@@ -538,8 +539,7 @@ fn recordings_come_packed_in_many_ways() {
         plain
     );
 
-    // The protobuf messages of several requests, concatenated, form one request with all their
-    // content.
+    // Concatenated protobuf messages of several requests form one request with the content of all.
     let mut child = spanscore(&["inspect", "--format", "jsonl", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -754,7 +754,7 @@ fn a_drain_closes_what_can_be_closed_sooner() {
         out.starts_with(&format!("process {} drains", sidecar.child.id())),
         "{out}"
     );
-    // The trace is judged long before the hour is over, while the sidecar still runs.
+    // The trace is judged long before the hour has passed, while the sidecar is still running.
     let mut out = BufReader::new(sidecar.child.stdout.take().unwrap());
     let mut line = String::new();
     out.read_line(&mut line).unwrap();
@@ -764,7 +764,8 @@ fn a_drain_closes_what_can_be_closed_sooner() {
     );
 }
 
-/// Most tests run the program without `--config`.
+/// Most tests run the program without `--config`, so it must not find a configuration in its
+/// folder.
 #[test]
 fn tests_read_no_configuration_of_the_repository() {
     let folder = spanscore(&[]).get_current_dir().unwrap().to_owned();
@@ -773,7 +774,7 @@ fn tests_read_no_configuration_of_the_repository() {
     assert!(!is_within("Cargo.toml") && !is_within("spanscore.yaml"));
 }
 
-/// SIGUSR1 ends a program that has no handler for it.
+/// SIGUSR1 kills a program that has no handler for it.
 #[test]
 fn a_drain_leaves_other_programs_alone() {
     let waiting = |command: &mut Command| {

@@ -1,5 +1,5 @@
-//! A sidecar that recognises no tool calls: its messages, and the files of `run --record` for
-//! people who want to know why. Does not prove that a framework is recognised.
+//! Tests a sidecar that recognises no tool calls: its messages, and the files of `run --record`
+//! that help to find the reason. Does not prove that a framework is recognised.
 
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::support::program::{Running, http, run};
 use crate::support::spans::request;
 
-/// A request with a trace of one span.
+/// Returns a request with a trace of one span.
 fn trace(id: u8, name: &str, attributes: &[(&str, &str)]) -> Vec<u8> {
     let attribute = |(key, value): &(&str, &str)| KeyValue {
         key: (*key).to_owned(),
@@ -92,7 +92,7 @@ fn a_trace_that_looks_like_an_agents_is_reported_once_and_can_be_recorded() {
         out.contains("MyTool.invoke: not recognised") && out.contains("try this in spanscore.yaml"),
         "{out}"
     );
-    // Criteria can be proposed for calls that the configuration recognises.
+    // Criteria can be proposed for calls that only this configuration recognises.
     let names = ["--set", "tools.name_attributes=[acme.tool]"];
     let (code, out, err) = run(&[&["init", "-o", "-", "--from", records], &names[..]].concat());
     assert_eq!((code, err.as_str()), (0, ""));

@@ -1,5 +1,5 @@
-//! The output of `replay` for people and for CI systems when it judges several runs. Does not prove
-//! that the verdicts are right.
+//! Tests the output of `replay` for people and for CI systems if there are several runs. Does not
+//! prove that the verdicts are right.
 
 use serde_json::Value;
 
@@ -14,7 +14,8 @@ const CRITERIA: &str = "criteria:
     evaluate: { tool_call_order: { tool_calls_order: [a] } }
 ";
 
-/// Exit code, output and messages; file names are relative to the folder.
+/// Returns the exit code, the output and the messages. File names in them are relative to the
+/// folder.
 fn replayed(runs: &[(Option<&str>, &[&str])], more: &[&str]) -> (i32, String, String) {
     let (folder, files) = recorded(runs);
     let config = folder.path().join("spanscore.yaml");
@@ -91,7 +92,8 @@ fn only_failures_can_be_printed_and_everything_still_counts() {
     assert_eq!(labels, ["fail", "fail"]);
 }
 
-/// CI systems compare reports by the names of their cases.
+/// CI systems compare reports by the names of cases, so the names must be the same in every
+/// recording.
 #[test]
 fn a_case_of_junit_keeps_its_name_in_the_next_recording() {
     let names = |runs: &[(Option<&str>, &[&str])]| -> Vec<String> {
@@ -128,7 +130,8 @@ fn a_report_is_one_file_that_loads_nothing() {
     let text = std::fs::read_to_string(&report).unwrap();
     assert!(text.contains("default-src 'none'; script-src 'sha256-"));
     assert!(text.contains("case-7") && text.contains("never-x"));
-    // Two data blocks, a chunk of details, and the script; no part of a name became a tag.
+    // The four scripts are two data blocks, a chunk of details, and the page's script. No part of a
+    // name became a tag.
     assert_eq!(text.matches("<script").count(), 4);
     assert!(!text.contains("<script>alert(1)") && !text.contains(" src="));
 

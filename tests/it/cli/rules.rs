@@ -1,5 +1,5 @@
-//! The output for rules, references and limits: JUnit, JSON lines, and what `validate` prints. Does
-//! not prove what the evaluators find.
+//! Tests the output for rules, references and limits: JUnit, JSON lines, and the output of
+//! `validate`. Does not prove what the evaluators find.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -58,7 +58,7 @@ fn reports_name_rule_reference_and_limit_and_show_no_value() {
     assert_eq!(details[1]["matched"], json!(4));
     assert_eq!(details[2]["limits"]["max_calls"]["actual"], json!(7));
 
-    // The output of `validate` loads as the same set.
+    // The output of `validate` loads as the same criteria.
     let (code, out, err) = run(&["validate", "--print", &criteria]);
     assert_eq!(code, 0, "{err}");
     let printed = path("printed.yaml");

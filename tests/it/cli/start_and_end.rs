@@ -1,5 +1,5 @@
-//! The start of a sidecar with a faulty configuration, and its exit code at the end. Does not prove
-//! what happens in between.
+//! Tests the start of a sidecar with a faulty configuration, and its exit code at the end. Does not
+//! test what happens in between.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -38,7 +38,7 @@ fn what_could_not_be_delivered_changes_the_exit_code_only_where_asked() {
     assert_eq!(exit(&["--set", "shutdown.exit_undelivered=true"]), 5);
 }
 
-/// One sound criterion among faulty ones, and a section that cannot be read.
+/// A configuration with one valid criterion among faulty ones, and with an invalid section.
 const WRONG: &str = "\
 receivers: { otlp: { max_in_flight: many } }
 criteria:
@@ -103,7 +103,7 @@ fn a_start_with_mistakes_forwards_and_judges_what_is_sound_where_asked() {
     assert_eq!(sidecar.ended().0, 0);
 }
 
-/// The two ends of a new terminal: one for a person, one for the program.
+/// Returns the two ends of a new terminal: the user's end and the program's end.
 fn terminal() -> (OwnedFd, File) {
     let seen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&seen).unwrap();
@@ -123,7 +123,7 @@ fn the_address_of_the_page_is_printed_once_and_on_a_terminal_only() {
     const WORDS: &str = "look at the runs at ";
     let addresses = |stdout: Stdio, set: &[&str]| {
         let mut sidecar = Running::start_printing_to(stdout, set);
-        // The address may come before or after the lines of the log about ports.
+        // The page's address may be printed before or after the log lines about ports.
         let (mut log, mut admin, mut n_ports) = (String::new(), String::new(), 0);
         while n_ports < 3 {
             let begin = log.len();

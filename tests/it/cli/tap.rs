@@ -1,5 +1,5 @@
-//! `spanscore tap` and `GET /v1/scores`: a sidecar scores the recorded session of the demo while
-//! clients listen.
+//! Tests `spanscore tap` and `GET /v1/scores`: a sidecar scores the recorded session of the demo
+//! while clients listen.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -42,7 +42,7 @@ fn the_lines_of_a_tap_are_those_of_replay() {
     assert_eq!((code, line(&mut err).as_str()), (0, ""));
     assert_eq!(out, replay(&["--format", "jsonl"]).1);
 
-    // A client that connects later can still read the last scores, also as text for people.
+    // A client that connects later can still get the last scores, also in the format for people.
     let (code, out, _) = run(&[
         "tap",
         "--address",
@@ -61,7 +61,7 @@ fn the_lines_of_a_tap_are_those_of_replay() {
         "{out}"
     );
 
-    // Any HTTP client can listen, too.
+    // Any HTTP client can listen to scores.
     let mut stream = TcpStream::connect(&admin).unwrap();
     write!(
         stream,

@@ -1,5 +1,5 @@
-//! The life of a sidecar when things go wrong: late spans, its own scores sent back to it, backends
-//! that are down, a shutdown that comes too soon.
+//! Tests a sidecar when something goes wrong: late spans, its own scores sent back to it, backends
+//! that are down, a shutdown that comes too early.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,13 +24,13 @@ use crate::support::backend::{Arrived, Backend};
 use crate::support::eventually::eventually;
 use crate::support::sidecars::{client, config_with, is_ours, start};
 
-/// Traces settle at once, and scores are sent at once.
+/// Traces settle immediately, and scores are sent immediately.
 const QUICK: [(&str, &str); 2] = [
     ("assemble.settle", "1ms"),
     ("scores.batch.max_delay", "1ms"),
 ];
 
-/// A root, or a call below span 1.
+/// Returns a root (span 1), or a call below it.
 fn span(trace: u8, id: u8, tool: &str) -> Span {
     let text = |value: &str| {
         Some(AnyValue {
@@ -148,7 +148,8 @@ async fn get(address: SocketAddr, path: &str) -> (u16, String) {
     )
 }
 
-/// An address at which nothing listens; nothing can until the socket is dropped.
+/// Returns an address at which nothing listens. The socket reserves the address until it is
+/// dropped.
 fn vacant() -> (TcpSocket, String) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -197,8 +198,8 @@ async fn a_late_span_causes_a_linked_revision_and_our_own_scores_cause_none() {
         second.links
     );
 
-    // A backend, or a Collector behind the sidecar, may return the sidecar's own output: it is
-    // forwarded, and opens no trace.
+    // A backend or a Collector behind the sidecar may send the sidecar's own output back. The
+    // sidecar forwards it, but opens no trace for it.
     let ours = backend
         .arrived()
         .into_iter()
@@ -338,7 +339,7 @@ async fn a_backend_that_was_away_gets_everything_once_and_we_stay_healthy() {
         (books.accepted, books.sent, books.queued),
         (10 * accepted.len() as u64, 10 * accepted.len() as u64, 0)
     );
-    // The request was refused before it was read, so its items are unknown.
+    // The request was rejected before its body was decoded, so the number of its items is unknown.
     assert_eq!(books.refused, BTreeMap::from([("queue_full", 0)]));
     let labels = [("signal", "traces"), ("reason", "queue_full")];
     assert_eq!(
@@ -385,7 +386,8 @@ async fn an_outage_of_scores_delays_no_originals_and_is_logged_at_the_end() {
             .collect::<Vec<_>>(),
         [body]
     );
-    // The score span, its event, and seven points of metrics: a counter has one for each label.
+    // Nine items: the score span, its event, and seven data points of metrics (a counter has one
+    // data point per label).
     assert_eq!(
         (stopped.n_undelivered, stopped.n_undelivered_scores),
         (0, 9)
@@ -469,7 +471,7 @@ async fn undelivered_data_is_reported_at_the_deadline_and_shutdown_is_not_unheal
         ),
         (3, 0, 0, BTreeMap::from([("shutdown", 3)]))
     );
-    // The trace was judged during shutdown, and in full, since its root had ended.
+    // The trace was judged during the shutdown. It counts as complete because its root had ended.
     assert_eq!(
         telemetry.counter("spanscore_traces_closed_total", &[("reason", "root_ended")]),
         1

@@ -1,4 +1,4 @@
-//! Sends traces at a steady rate, each in two parts. Does not look at the judgements.
+//! Sends traces at a steady rate, each in two parts. Does not check the judgements.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -17,14 +17,15 @@ use crate::support::spans::request;
 const TRACES_A_TICK: u64 = 5;
 const TICK: Duration = Duration::from_millis(100);
 
-/// Number of ticks from the first part of a trace to the second. In one trace of fifty the first
-/// part comes this many ticks after the second, when the trace has been judged already.
+/// Number of ticks between the two parts of a trace.
 const PARTS_APART: u64 = 3;
+/// In one trace of fifty, the first part is sent this many ticks after the second, when the trace
+/// has already been judged.
 const LATE_BY: u64 = 20;
 const LATE_ONE_IN: u64 = 50;
 
-/// Sends traces until it is told to stop. A request is sent again, to another writer, until one has
-/// acknowledged it.
+/// Sends traces until it is stopped. A request is sent again, to another writer, until a writer
+/// acknowledges it.
 pub(super) struct Load {
     stop: SyncSender<()>,
     sending: JoinHandle<u64>,
@@ -88,17 +89,18 @@ impl Load {
         }
     }
 
-    /// Continues with another writer, or without one.
+    /// Replaces a writer's address; `None` if the writer is gone.
     pub(super) fn use_writer(&self, index: usize, otlp: Option<String>) {
         self.writers.lock().unwrap()[index] = otlp;
     }
 
-    /// The number of traces that have begun.
+    /// Returns the number of traces that have begun.
     pub(super) fn n_sent(&self) -> u64 {
         *self.n_sent.lock().unwrap()
     }
 
-    /// Sends the rest of the traces that have begun, and stops. Returns the number of traces.
+    /// Sends the remaining parts of the traces that have begun, and stops. Returns the number of
+    /// traces.
     pub(super) fn end(self) -> u64 {
         drop(self.stop);
         self.sending.join().unwrap()

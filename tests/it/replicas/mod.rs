@@ -1,7 +1,8 @@
-//! Replicas that share the traces: one is added, one is removed, or requests are spread without
-//! regard to traces. No verdict contradicts the whole trace once the replicas have noticed. Most
-//! are simulated, with time as an argument; three stories run real processes and their list of
-//! peers. Does not prove how long a router takes: here the spans are sent by hand.
+//! Tests replicas that share the traces. A replica is added, a replica is removed, or requests are
+//! distributed regardless of traces. After the replicas have noticed, no verdict contradicts the
+//! whole trace. Most tests simulate the replicas, with time as an argument; three run real
+//! processes with a list of peers. Does not test how long a router takes: these tests send the
+//! spans themselves.
 
 mod recorded;
 mod replica;
@@ -23,7 +24,7 @@ const CRITERIA: &str = r#"criteria=[{
     "evaluate": { "tool_call_order": { "tool_calls_order": ["first", "second"] } }
 }]"#;
 const SECOND: u64 = 1_000_000_000;
-/// OTLP's flags of a parent that is known to be in the same process.
+/// The OTLP flags of a span whose parent is known to be in the same process.
 const LOCAL: u32 = 0x101;
 
 fn span(trace: u8, id: u8, name: &str, from: u64, to: u64) -> Span {
@@ -48,7 +49,7 @@ fn span(trace: u8, id: u8, name: &str, from: u64, to: u64) -> Span {
     }
 }
 
-/// The spans that an SDK exports during a run, and the spans that it exports at the end.
+/// Returns the spans that an SDK exports during a run, and the spans that it exports at the end.
 fn run(trace: u8, from: u64) -> [Vec<Span>; 2] {
     let at = |millis: u64| from + millis * 1_000_000;
     [
@@ -64,7 +65,7 @@ fn id(trace: u8) -> String {
     format!("{trace:02x}").repeat(16)
 }
 
-/// A real replica with short times.
+/// Starts a real replica with short waits.
 fn start(peers: &Path, inactive: &str, warm_up: &str) -> Replica {
     let inactive = format!("assemble.inactive={inactive}");
     let warm_up = format!("assemble.warm_up={warm_up}");
@@ -78,7 +79,7 @@ fn start(peers: &Path, inactive: &str, warm_up: &str) -> Replica {
     Replica::start(peers, &settings)
 }
 
-/// A cluster without replicas, with short times.
+/// Returns a simulated cluster without replicas, with short waits.
 fn cluster(peers: &[&str]) -> Cluster {
     let quick = Duration::from_millis(50);
     let settings = simulated::settings(quick, Duration::from_secs(60), Duration::from_secs(1));
@@ -104,11 +105,11 @@ fn traces_that_a_change_of_the_replicas_splits_are_incomplete() {
     for name in ["a", "b"] {
         cluster.start(name);
     }
-    // Both replicas have warmed up when these runs begin, by the agents' clock.
+    // These runs begin after both replicas have warmed up, by the agents' clock.
     let from = cluster.now.unix_nanos + SECOND;
     let [[begun_9, ended_9], [begun_1, ended_1]] = [9, 1].map(|trace| run(trace, from));
 
-    // A third replica is added: the router sends it a part of the traces.
+    // A third replica is added, and the router sends it some of the traces.
     cluster.take_spans("a", begun_9);
     cluster.take_spans("a", begun_1);
     cluster.confirm();
@@ -117,7 +118,7 @@ fn traces_that_a_change_of_the_replicas_splits_are_incomplete() {
     cluster.notice();
     cluster.take_spans("c", ended_9);
     cluster.take_spans("a", ended_1);
-    // The second replica is removed: the other replicas get the rest of its traces.
+    // The second replica is removed, and the other replicas get the rest of its traces.
     let from = cluster.now.unix_nanos + SECOND;
     let [[begun_2, ended_2], [begun_3, ended_3]] = [2, 3].map(|trace| run(trace, from));
     cluster.take_spans("b", begun_2);
@@ -128,7 +129,7 @@ fn traces_that_a_change_of_the_replicas_splits_are_incomplete() {
     cluster.notice();
     cluster.take_spans("a", ended_2);
     cluster.take_spans("c", ended_3);
-    // Runs that begin after both changes.
+    // These runs begin after both changes.
     let from = cluster.now.unix_nanos + 30 * SECOND;
     for (trace, name) in [(6, "a"), (7, "c")] {
         for spans in run(trace, from) {
@@ -161,7 +162,7 @@ fn traces_that_a_change_of_the_replicas_splits_are_incomplete() {
     );
 }
 
-/// The list of peers is a file, which is replaced as a mounted ConfigMap is.
+/// The list of peers is a file. It is replaced like a mounted ConfigMap.
 #[test]
 fn real_replicas_notice_a_change_and_call_what_it_splits_incomplete() {
     let folder = tempfile::tempdir().unwrap();
@@ -180,7 +181,7 @@ fn real_replicas_notice_a_change_and_call_what_it_splits_incomplete() {
         assert_eq!(replica.metric("spanscore_peers_unresolved"), Some(0));
     }
     c.take_spans(ended);
-    // Runs that begin after the change.
+    // These runs begin after the change.
     let from = sidecar::now().unix_nanos + 30 * SECOND;
     for (trace, replica) in [(6, &a), (7, &c)] {
         for spans in run(trace, from) {
@@ -199,7 +200,7 @@ fn behind_a_balancer_that_spreads_requests_no_verdict_is_wrong_once_that_is_noti
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("peers");
     peers(&file, &["a", "b", "c"]);
-    // Without a warm-up, the first spans count as evidence.
+    // Without a warm-up, even the first spans count as evidence of torn traces.
     let replicas = [(); 3].map(|()| start(&file, "1s", "0s"));
     let spread = |traces: std::ops::Range<u8>| {
         let from = sidecar::now().unix_nanos + 20 * SECOND;
@@ -230,13 +231,13 @@ fn behind_a_balancer_that_spreads_requests_no_verdict_is_wrong_once_that_is_noti
     assert_eq!((n_wrong_later, n_later), (0, 36), "each half is reported");
 }
 
-/// The list of peers is a file that is missing.
+/// The list of peers is a file that does not exist.
 #[test]
 fn peers_that_cannot_be_found_are_reported_and_judging_continues() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("missing");
     let replica = start(&file, "60s", "1s");
-    // Does not rely on the log, whose line may come before the ports listen.
+    // Do not rely on the log, whose line may precede the lines about ports.
     replica.until("spanscore_peers_unresolved", 1);
     let from = sidecar::now().unix_nanos + 11 * SECOND;
     run(1, from)
@@ -248,7 +249,7 @@ fn peers_that_cannot_be_found_are_reported_and_judging_continues() {
     );
 }
 
-/// Every lookup finds another thousand addresses: in this state no trace is known to be whole.
+/// Every lookup returns another thousand addresses. In this state no trace counts as complete.
 #[test]
 fn a_thousand_peers_that_change_all_the_time_make_traces_incomplete_until_they_stay() {
     let thousand = |generation: u64| -> Vec<String> {
@@ -267,13 +268,13 @@ fn a_thousand_peers_that_change_all_the_time_make_traces_incomplete_until_they_s
         cluster.notice();
     }
     cluster.confirm();
-    // The run begins after the replica's memory of traces.
+    // The run begins after the start of the replica's trace history.
     for spans in run(9, cluster.now.unix_nanos + SECOND) {
         cluster.take_spans("a", spans);
     }
     let told = verdicts(cluster.ended("a"));
     for trace in 2..=3 {
-        // The pass is certain: both calls were seen.
+        // The pass is certain because both calls were seen.
         assert_eq!(told[&id(trace)], verdict("pass", "incomplete"), "{trace}");
     }
     assert_eq!(told[&id(9)], verdict("pass", "root_ended"));

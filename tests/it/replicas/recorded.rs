@@ -1,8 +1,8 @@
-//! The recorded sessions of all frameworks over three simulated replicas: their requests by trace
-//! id while replicas are removed, added and killed, and spread by request and by connection.
-//! Compares every verdict with that of one replica that saw the whole session, and prints how many
-//! correct verdicts are missing (`-- --nocapture`). The simulated router follows a change at
-//! once; a real one may lag.
+//! Sends the recorded sessions of all frameworks to three simulated replicas: routed by trace id
+//! while replicas are removed, added and killed, and distributed by request and by connection.
+//! Compares every verdict with that of a single replica that saw the whole session, and prints how
+//! many correct verdicts are missing (`-- --nocapture`). The simulated router applies a change
+//! immediately; a real router may lag.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,8 +11,8 @@ use super::replica::Told;
 use super::sessions::{Request, Session, recorded_id, round_of, sessions};
 use super::simulated::{Cluster, Replica, settings};
 
-/// Two criteria that require calls, which half of the sessions make, and two that forbid calls. A
-/// trace with a missing half fails the former and passes the latter.
+/// Two criteria require calls, which half of the sessions make, and two forbid calls. A trace of
+/// which one half is missing fails the first two and passes the others.
 const CRITERIA: &str = r#"criteria=[
     { "name": "ends", "evaluate": { "constraints": { "rules": [{ "existence": { "a":
         "^(create_order|book_flight|book_trip|send_receipt|publish_report|cancel_booking)$"
@@ -29,25 +29,25 @@ const CRITERIA: &str = r#"criteria=[
 
 const SHORT_WARM_UP: Duration = Duration::from_secs(3);
 
-/// A cluster that has no replicas yet. Its replicas wait longer for spans than the 2 s within which
-/// they notice a change of the peers, as with the defaults.
+/// Returns a cluster without replicas. Its replicas wait longer for spans than the 2 s within which
+/// they notice a change of the peers, as with the default settings.
 fn cluster(warm_up: Duration, peers: &[&str]) -> Cluster {
     let settings = settings(Duration::from_secs(3), Duration::from_secs(4), warm_up);
     Cluster::new(CRITERIA, settings, peers)
 }
 
-/// The earliest beginning of sessions that a replica judges if it has just started or noticed a
-/// change.
+/// Returns the earliest time at which a session may begin so that a replica gives verdicts on it,
+/// if the replica has just started or noticed a change.
 fn warm(cluster: &Cluster, warm_up: Duration) -> u64 {
     cluster.now.unix_nanos + warm_up.as_nanos() as u64
 }
 
-/// The router's choice of a replica for a trace: when the replicas change, as few traces as
-/// possible move, as with the router's hash ring.
+/// Returns the router's choice of a replica for a trace. As with a hash ring, a change of the
+/// replicas moves as few traces as possible.
 fn choice<'a>(trace_id: &[u8], among: &[&'a str]) -> &'a str {
     let weight = |name: &&str| {
         let bytes = trace_id.iter().chain(name.as_bytes());
-        // FNV-1a; its last step mixes only the low bits.
+        // FNV-1a. Its last step mixes only the low bits, so the code below mixes further.
         let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -56,7 +56,7 @@ fn choice<'a>(trace_id: &[u8], among: &[&'a str]) -> &'a str {
     among.iter().copied().max_by_key(weight).unwrap()
 }
 
-/// Sends requests by trace id.
+/// Sends each request to the replica of its trace id.
 fn route(cluster: &mut Cluster, requests: &[Request]) {
     let names: Vec<&str> = cluster.replicas.keys().copied().collect();
     for request in requests {
@@ -70,17 +70,17 @@ fn route(cluster: &mut Cluster, requests: &[Request]) {
     }
 }
 
-/// Time that a session takes to be sent.
+/// The time that it takes to send a session.
 const SENDING: Duration = Duration::from_millis(5);
 
 fn until_closed(cluster: &mut Cluster) {
     cluster.pass_until("no trace is open", |replica| replica.n_open() == 0);
 }
 
-/// Labels by trace and criterion.
+/// The labels of each trace and criterion.
 type Labels = BTreeMap<(String, String), BTreeSet<String>>;
 
-/// The verdict of each criterion on each recorded trace.
+/// Returns the verdict of each criterion on each recorded trace.
 fn truth(sessions: &[Session]) -> Labels {
     let mut cluster = cluster(SHORT_WARM_UP, &["only"]);
     cluster.start("only");
@@ -101,21 +101,21 @@ fn truth(sessions: &[Session]) -> Labels {
     truth
 }
 
-/// The verdicts of one round, counted.
+/// Statistics on the verdicts of one round.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
-    /// Verdicts that the whole session contradicts.
+    /// The number of verdicts that contradict the whole session.
     n_wrong: usize,
-    /// Verdicts that the whole session has, and that no replica gave.
+    /// The number of verdicts on whole sessions that no replica gave.
     n_missing: usize,
-    /// All verdicts on the whole sessions.
+    /// The number of verdicts on whole sessions.
     n_all: usize,
 }
 
 fn outcome(truth: &Labels, told: &[Told], round: u16) -> Outcome {
     let mut given = Labels::new();
-    // A replica may revise its verdict, and its last label counts. Replicas do not revise each
-    // other's verdicts, so the last label of each replica counts.
+    // A replica may revise its verdicts, but not those of other replicas. So the last label of each
+    // replica counts.
     for told in told.iter().filter(|told| round_of(&told.trace_id) == round) {
         let key = (
             recorded_id(&told.trace_id).to_owned(),
@@ -139,7 +139,7 @@ fn outcome(truth: &Labels, told: &[Told], round: u16) -> Outcome {
     outcome
 }
 
-/// The last judgement of each trace by each criterion, of one replica.
+/// Returns one replica's last judgement of each trace by each criterion.
 fn last(told: Vec<Told>) -> Vec<Told> {
     let keyed = told.into_iter();
     let by_key: BTreeMap<_, _> = keyed
@@ -150,7 +150,7 @@ fn last(told: Vec<Told>) -> Vec<Told> {
 
 #[test]
 fn by_trace_id_scaling_and_killing_give_no_wrong_verdict() {
-    // Spans that arrive this soon after a change are no evidence that traces arrive torn.
+    // If spans arrive this soon after a change, they are no evidence that traces arrive torn.
     const WARM_UP: Duration = Duration::from_secs(60);
     let sessions = sessions();
     let truth = truth(&sessions);
@@ -185,7 +185,7 @@ fn by_trace_id_scaling_and_killing_give_no_wrong_verdict() {
         cluster.pass(SENDING);
     }
     until_closed(&mut cluster);
-    // Round 1: three replicas become one while sessions are under way.
+    // Round 1: three replicas become one while sessions are being sent.
     let under_way = renewed(&cluster, 1);
     send_begun(&mut cluster, &under_way);
     cluster.set_peers(&["a"]);
@@ -212,7 +212,7 @@ fn by_trace_id_scaling_and_killing_give_no_wrong_verdict() {
     cluster.set_peers(&["a", "d"]);
     send_rest(&mut cluster, &under_way);
     cluster.notice();
-    // Round 4: the replicas no longer change.
+    // Round 4: the replicas do not change any more.
     for requests in renewed(&cluster, 4) {
         route(&mut cluster, &requests);
         cluster.pass(SENDING);
@@ -241,8 +241,8 @@ fn by_trace_id_scaling_and_killing_give_no_wrong_verdict() {
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Sends every session, each request to the replica that `place` chooses by the number of the
-/// request and of its connection.
+/// Sends every session. `place` chooses the replica for each request by the number of the request
+/// and of its connection.
 fn spread(
     cluster: &mut Cluster,
     sessions: &[Session],
@@ -252,7 +252,7 @@ fn spread(
     let mut n_requests = usize::from(round);
     for (number, session) in sessions.iter().enumerate() {
         for request in session.renewed(round, warm(cluster, SHORT_WARM_UP)) {
-            // An SDK has an exporter, and so a connection, for each signal.
+            // An SDK has one exporter for each signal, and so one connection.
             let connection = 2 * number + usize::from(request.signal() == "logs");
             let at = place(n_requests, connection) % NAMES.len();
             cluster.take(NAMES[at], &request);
@@ -262,8 +262,8 @@ fn spread(
     }
 }
 
-/// Verdicts on the sessions of two rounds; the second round begins when all replicas have noticed
-/// that spans are spread.
+/// Returns the outcome of two rounds. The second round begins after all replicas have noticed that
+/// spans are distributed regardless of traces.
 fn spread_twice(place: impl Fn(usize, usize) -> usize, is_noticed: bool) -> [Outcome; 2] {
     let sessions = sessions();
     let truth = truth(&sessions);
@@ -271,7 +271,7 @@ fn spread_twice(place: impl Fn(usize, usize) -> usize, is_noticed: bool) -> [Out
     for name in NAMES {
         cluster.start(name);
     }
-    // Spans that arrive before the replicas have warmed up are no evidence.
+    // Spans that arrive before a replica has warmed up are no evidence.
     cluster.pass(2 * SHORT_WARM_UP);
     spread(&mut cluster, &sessions, 0, &place);
     if is_noticed {

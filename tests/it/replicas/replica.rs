@@ -1,4 +1,4 @@
-//! One of several replicas that share the traces: a real process that follows a file of peers.
+//! One of several replicas that share the traces: a real process with a file of peers.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -19,11 +19,12 @@ pub(super) struct Replica {
     running: Running,
     otlp: String,
     admin: String,
-    /// The thread that reads what the replica prints, so that the replica never waits for us.
+    /// The thread that reads the replica's output, so that the replica is never blocked by a full
+    /// pipe.
     printed: JoinHandle<Vec<Told>>,
 }
 
-/// A judgement as it was printed.
+/// A judgement that the replica printed.
 #[derive(Debug, Clone)]
 pub(super) struct Told {
     pub(super) trace_id: String,
@@ -52,12 +53,11 @@ impl Replica {
         }
     }
 
-    /// Sends spans.
     pub(super) fn take_spans(&self, spans: Vec<Span>) {
         self.take("traces", &request(spans));
     }
 
-    /// Sends a request of this signal.
+    /// Sends a request with this signal.
     pub(super) fn take(&self, signal: &str, body: &[u8]) {
         let answer = http(&self.otlp, &format!("POST /v1/{signal}"), body);
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -101,7 +101,7 @@ fn told(line: &str) -> Told {
     }
 }
 
-/// Replaces the list of peers in one step, as a mounted ConfigMap is.
+/// Replaces the list of peers atomically, like a mounted ConfigMap.
 pub(super) fn peers(file: &Path, names: &[&str]) {
     let fresh = file.with_extension("fresh");
     std::fs::write(&fresh, names.join("\n")).unwrap();

@@ -1,5 +1,5 @@
-//! The recorded sessions, moved to another time and given other trace ids, so that one recording
-//! becomes many runs of one service. Splits their requests as a router by trace id does.
+//! Moves the recorded sessions to another time and changes their trace ids, so that one recording
+//! gives many runs of one service. Splits requests like a router by trace id.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use prost::Message;
 
 use crate::support::captures::{Scenario, scenarios};
 
-/// All sessions belong to one service, as the runs of one team's agent do.
+/// The service of all sessions, as if they were runs of one team's agent.
 const SERVICE: &str = "agents";
 
-/// OTLP's flags of a parent that is known to be in another process.
+/// The OTLP flags of a span whose parent is known to be in another process.
 const REMOTE: u32 = 0x300;
 
-/// A session as it was recorded.
+/// A recorded session.
 pub(super) struct Session {
     requests: Vec<Request>,
 }
@@ -30,7 +30,8 @@ pub(super) enum Request {
     Records(ExportLogsServiceRequest),
 }
 
-/// All sessions except those with a parent that was never recorded: even whole, they look torn.
+/// Returns all sessions except those in which a parent was never recorded: these look torn even
+/// when complete.
 pub(super) fn sessions() -> Vec<Session> {
     let mut sessions: Vec<Session> = scenarios().iter().map(Session::new).collect();
     sessions.retain(|session| !session.lacks_parents());
@@ -83,8 +84,8 @@ impl Session {
         !parents.is_subset(&ids)
     }
 
-    /// Returns the `round`-th run of the session, whose first span starts at `begin`, in Unix
-    /// nanoseconds. Trace ids differ in their first bytes.
+    /// Returns the session's run in this round. Its first span starts at `begin`, in Unix
+    /// nanoseconds. The first bytes of the trace ids contain the round.
     pub(super) fn renewed(&self, round: u16, begin: u64) -> Vec<Request> {
         let mut requests = self.requests.clone();
         let mut first = u64::MAX;
@@ -111,19 +112,19 @@ impl Session {
     }
 }
 
-/// Marks a trace id.
+/// Writes the round into a trace id.
 fn set_round(id: &mut [u8], round: u16) {
     if let [first, second, ..] = id {
         [*first, *second] = round.to_be_bytes();
     }
 }
 
-/// The part of a trace's id that is the same in each round.
+/// Returns the part of a trace id that does not depend on the round.
 pub(super) fn recorded_id(trace_id: &str) -> &str {
     &trace_id[4..]
 }
 
-/// The round of a trace, by its id.
+/// Returns the round that a trace id contains.
 pub(super) fn round_of(trace_id: &str) -> u16 {
     u16::from_str_radix(&trace_id[..4], 16).unwrap()
 }
@@ -143,8 +144,8 @@ impl Request {
         }
     }
 
-    /// The parts of the request, by the index that `place` chooses for their trace id (empty for a
-    /// log record without one).
+    /// Splits the request. `place` returns an index for each trace id (empty for a log record
+    /// without a trace id).
     pub(super) fn placed(&self, place: impl Fn(&[u8]) -> usize) -> BTreeMap<usize, Self> {
         let mut places: Vec<usize> = Vec::new();
         self.clone().each_trace_id(&mut |id| places.push(place(id)));

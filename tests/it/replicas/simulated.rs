@@ -1,7 +1,7 @@
-//! Replicas that share the traces, without processes: the pipeline of each, with the time and the
-//! peers as arguments. Time passes from one timer to the next, so a minute takes no time. Does not
-//! prove that the program reads the list of peers and passes it to its pipelines; the real replicas
-//! do.
+//! Simulates replicas that share the traces without processes: the pipeline of each replica, with
+//! the time and the peers as arguments. The clock jumps from one timer to the next, so a minute
+//! takes no time. Does not prove that the program reads the list of peers and passes it to its
+//! pipelines; the tests with real replicas do.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,13 +19,13 @@ use super::replica::Told;
 use super::sessions::Request;
 use crate::support::spans::request;
 
-/// Interval at which a replica looks its peers up, as in the program.
+/// Interval at which a replica looks up its peers, as in the program.
 const LOOKUP_EVERY: Duration = Duration::from_secs(2);
 
-/// Long enough for everything that may happen by itself.
+/// Maximum simulated wait, long enough for everything that happens without further input.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// The replicas, their clock, and the list of peers that they find.
+/// The replicas, their clock, and their list of peers.
 pub(super) struct Cluster {
     rules: Rules,
     settings: Settings,
@@ -37,14 +37,15 @@ pub(super) struct Cluster {
 pub(super) struct Replica {
     pipeline: Pipeline,
     next_lookup: Instant,
-    /// The peers at the last lookup, and the time at which a lookup last found them.
+    /// The peers at the last successful lookup.
     known: Option<Vec<String>>,
+    /// The time of the last lookup that found these peers.
     confirmed: Now,
     n_torn_services: usize,
     told: Vec<Told>,
 }
 
-/// The settings of a replica whose other settings are the program's.
+/// Returns a replica's settings: these values, and the program's defaults.
 pub(super) fn settings(settle: Duration, inactive: Duration, warm_up: Duration) -> Settings {
     Settings {
         settle,
@@ -61,7 +62,7 @@ pub(super) fn settings(settle: Duration, inactive: Duration, warm_up: Duration) 
 }
 
 impl Cluster {
-    /// Creates a cluster without replicas; `criteria` as a flag sets them.
+    /// Creates a cluster without replicas. `criteria` has the form of a flag.
     pub(super) fn new(criteria: &str, settings: Settings, peers: &[&str]) -> Self {
         let criteria = criteria.strip_prefix("criteria=").expect("as a flag");
         let criteria: Value = serde_json::from_str(criteria).expect("JSON");
@@ -80,7 +81,7 @@ impl Cluster {
         self.peers = peers.iter().map(ToString::to_string).collect();
     }
 
-    /// Starts a replica, which looks up its peers at once; each further replica starts a little
+    /// Starts a replica, which immediately looks up its peers. Each further replica starts a little
     /// later.
     pub(super) fn start(&mut self, name: &'static str) {
         let replica = Replica {
@@ -95,7 +96,8 @@ impl Cluster {
         self.pass(Duration::from_millis(300));
     }
 
-    /// Lets time pass, with every lookup and every judgement that falls due.
+    /// Advances the clock, and runs every lookup and every judgement that is scheduled in that
+    /// time.
     pub(super) fn pass(&mut self, time: Duration) {
         let end = self.now.instant + time;
         loop {
@@ -103,7 +105,7 @@ impl Cluster {
                 let judging = replica.pipeline.next_deadline();
                 judging.map_or(replica.next_lookup, |it| it.min(replica.next_lookup))
             });
-            // Everything due in the past is done; clocks tick in milliseconds.
+            // Skip deadlines in the past. The clock advances by at least a millisecond.
             let next = due.min().filter(|next| *next < end);
             let next = next.map(|next| next.max(self.now.instant + Duration::from_millis(1)));
             self.tick_to(next.unwrap_or(end).min(end));
@@ -126,7 +128,7 @@ impl Cluster {
         }
     }
 
-    /// Lets time pass until `is_so` is true for every replica.
+    /// Advances the clock until `is_so` is true for every replica.
     pub(super) fn pass_until(&mut self, what: &str, is_so: impl Fn(&Replica) -> bool) {
         let give_up_at = self.now.instant + PATIENCE;
         while !self.replicas.values().all(&is_so) {
@@ -138,7 +140,7 @@ impl Cluster {
         }
     }
 
-    /// Lets time pass until every replica has found the peers of this moment.
+    /// Advances the clock until every replica has found the current peers.
     pub(super) fn notice(&mut self) {
         let peers = self.peers.clone();
         self.pass_until("the peers are noticed", |it| {
@@ -146,7 +148,7 @@ impl Cluster {
         });
     }
 
-    /// Lets time pass until every replica has looked its peers up again.
+    /// Advances the clock until every replica has looked up its peers again.
     pub(super) fn confirm(&mut self) {
         self.pass(LOOKUP_EVERY);
     }
@@ -184,8 +186,8 @@ impl Cluster {
 }
 
 impl Replica {
-    /// Looks the peers up as the program does: a change counts from the last lookup that found the
-    /// peers known before.
+    /// Looks up the peers as the program does. A change dates from the last lookup that found the
+    /// previous peers.
     fn look_up(&mut self, peers: &[String], now: Now) {
         self.next_lookup = now.instant + LOOKUP_EVERY;
         let since = std::mem::replace(&mut self.confirmed, now);
@@ -216,7 +218,7 @@ impl Replica {
         self.pipeline.stats().n_open
     }
 
-    /// Services whose traces arrive torn.
+    /// Returns the number of services whose traces arrive torn.
     pub(super) fn n_torn_services(&self) -> usize {
         self.n_torn_services
     }

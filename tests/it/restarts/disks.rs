@@ -1,7 +1,7 @@
-//! The real program on real disks: killed at its Nth system call, with system calls that fail, and
-//! on file systems of its own (`mounted`). Only `.ci/extended disks` runs these tests, since they
-//! need `strace`, root and minutes; a test that cannot run here reports why. Proves nothing about
-//! hardware that lies about its writes.
+//! Tests the real program with disk faults: killed at its Nth system call, with system calls that
+//! fail, and on separate file systems (`mounted`). Only `.ci/extended disks` runs these tests,
+//! because they need `strace`, root and several minutes. A test that cannot run prints the reason.
+//! Does not test hardware that lies about its writes.
 
 mod mounted;
 
@@ -24,21 +24,21 @@ use crate::support::program::{Running, http, is_acknowledged};
 use crate::support::repetitions::number;
 use crate::support::spans::request;
 
-/// Number of runs whose traces are judged.
+/// Number of runs that are judged.
 const N_RUNS: u64 = 5;
 
-/// Number of large requests: enough that segments are completed, freed and reused.
+/// Number of large requests. They suffice to complete, free and reuse segments.
 const N_FILLERS: u64 = 10;
 const FILLER_SIZE: usize = 1_500_000;
 
-/// Requests, and the scores of an undisturbed run with them.
+/// Requests, and the scores of an undisturbed run that gets these requests.
 struct Trial {
     requests: Vec<(Vec<String>, Vec<u8>)>,
     expected: BTreeMap<Vec<u8>, Vec<Span>>,
 }
 
 impl Trial {
-    /// `None` if the test is skipped.
+    /// Prepares a trial; `None` if the test is skipped.
     async fn begin(test: &str, programs: &[&str], needs_root: bool) -> Option<Self> {
         if !is_asked_for(test, programs, needs_root) {
             return None;
@@ -57,14 +57,14 @@ impl Trial {
     }
 }
 
-/// Returns true if `.ci/extended disks` runs these tests, and their requirements are met here.
+/// Returns true if `.ci/extended disks` runs these tests, and the machine meets their requirements.
 fn is_asked_for(test: &str, programs: &[&str], needs_root: bool) -> bool {
     let why = if number("SPANSCORE_TEST_DISKS", 0) == 0 {
         "`.ci/extended disks` runs it".to_owned()
     } else if needs_root && !rustix::process::geteuid().is_root() {
         "only root can mount".to_owned()
     } else {
-        // A container may forbid tracing.
+        // A container may forbid `strace`.
         let works = |program: &&&str| {
             let mut command = Command::new(program);
             let silent = command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -82,7 +82,7 @@ fn is_asked_for(test: &str, programs: &[&str], needs_root: bool) -> bool {
     false
 }
 
-/// Writes past the test runner, which shows no output of a test that passes.
+/// Bypasses the test runner, which hides the output of a passing test.
 fn skip(test: &str, why: &str) {
     let line = format!("\nSKIPPED restarts::disks::{test}: {why}\n");
     io::stderr().write_all(line.as_bytes()).unwrap();
@@ -94,7 +94,7 @@ fn say(text: &str) {
         .unwrap();
 }
 
-/// A request that is only forwarded: its span has no ids.
+/// Returns a request that is only forwarded, because its span has no ids.
 fn filler(n: u64, size: usize) -> Vec<u8> {
     request(vec![Span {
         name: format!("filler {n}"),
@@ -103,7 +103,7 @@ fn filler(n: u64, size: usize) -> Vec<u8> {
     }])
 }
 
-/// Requests with the names of the spans in them: some fillers, then runs between fillers.
+/// Returns requests, each with the names of its spans: some fillers, then runs between fillers.
 fn requests(present: u64) -> Vec<(Vec<String>, Vec<u8>)> {
     let mut requests = Vec::new();
     let add_filler = |requests: &mut Vec<_>, n: u64| {
@@ -124,7 +124,7 @@ fn requests(present: u64) -> Vec<(Vec<String>, Vec<u8>)> {
     requests
 }
 
-/// The id of a span, as a text.
+/// Returns the id of a span as text.
 fn span_id(span: &Span) -> String {
     format!("{:?} {:?}", span.trace_id, span.span_id)
 }
@@ -133,7 +133,7 @@ fn span_id(span: &Span) -> String {
 #[derive(Default)]
 struct Received {
     n_requests: usize,
-    /// Number of copies of each span.
+    /// The number of copies of each span.
     spans: BTreeMap<String, usize>,
     /// Every copy of each score span.
     scores: BTreeMap<Vec<u8>, Vec<Span>>,
@@ -174,7 +174,7 @@ impl Received {
     }
 }
 
-/// One run of the program with a fault, and the run after it.
+/// A run of the program with a fault, and a second run without one.
 struct Case<'a> {
     folder: &'a Path,
     journal: PathBuf,
@@ -187,8 +187,8 @@ impl Case<'_> {
         start_tampered(tampering, self.folder, endpoint, Some(&self.journal), &more)
     }
 
-    /// Sends every request, from the first one that was not acknowledged, until the program ends.
-    /// Returns how many were acknowledged; `is_patient` sends refused requests again.
+    /// Sends requests until the program ends, beginning with the first unacknowledged one. Returns
+    /// the number of acknowledged requests. With `is_patient`, refused requests are sent again.
     fn send(&self, sidecar: &mut Running, otlp: &str, from: usize, is_patient: bool) -> usize {
         let mut n_acknowledged = from;
         while let Some((_, body)) = self.requests.get(n_acknowledged) {
@@ -201,10 +201,10 @@ impl Case<'_> {
         n_acknowledged
     }
 
-    /// Waits until everything has arrived, or the program has ended.
+    /// Waits until everything has arrived or the program has ended.
     async fn wait(&self, sidecar: &mut Running, backend: &Backend, received: &mut Received) {
         let n_scores = N_CRITERIA * N_RUNS as usize;
-        // System calls may be slow here.
+        // Injected delays may make system calls slow.
         within(Duration::from_secs(300), "everything arrives", || {
             let received = received.update(backend);
             let mut requests = self.requests.iter();
@@ -215,7 +215,7 @@ impl Case<'_> {
         .await;
     }
 
-    /// Waits until everything has arrived, and stops the program, which must exit cleanly.
+    /// Waits until everything has arrived, then stops the program. It must exit cleanly.
     async fn finish(
         &self,
         mut sidecar: Running,
@@ -234,7 +234,7 @@ fn ended(sidecar: &mut Running) -> Option<ExitStatus> {
     sidecar.child.try_wait().unwrap()
 }
 
-/// The scores of a run without a journal and without a fault.
+/// Returns the scores of a run without a journal and without a fault.
 async fn undisturbed(requests: &[(Vec<String>, Vec<u8>)]) -> BTreeMap<Vec<u8>, Vec<Span>> {
     let folder = tempfile::tempdir().unwrap();
     let backend = Backend::start().await;
@@ -254,8 +254,8 @@ async fn undisturbed(requests: &[(Vec<String>, Vec<u8>)]) -> BTreeMap<Vec<u8>, V
     received.scores
 }
 
-/// Checks that every acknowledged span has arrived, and each score as in the undisturbed run.
-/// Returns how many spans and scores were duplicates.
+/// Checks that every acknowledged span has arrived, and that each score equals that of the
+/// undisturbed run. Returns the number of duplicate spans and scores.
 fn check(
     what: &str,
     acknowledged: &[(Vec<String>, Vec<u8>)],
@@ -308,7 +308,7 @@ async fn a_kill_at_any_system_call_loses_nothing() {
             let inject = format!("{calls}:signal=KILL:when={n}");
             let mut received = Received::default();
             let mut first = case.start(&endpoint, Some(&inject));
-            // The program may be killed before it listens.
+            // The program may be killed before it listens on its ports.
             let mut n_acknowledged = 0;
             if let Some([otlp, _]) = first.addresses_unless_ended() {
                 n_acknowledged = case.send(&mut first, &otlp, 0, false);

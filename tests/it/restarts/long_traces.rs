@@ -1,8 +1,9 @@
-//! The real program: a trace that stays open for longer than the journal keeps its first records.
+//! Tests the real program with a trace that stays open longer than the journal stores its first
+//! records.
 
 use super::*;
 
-/// A request with another trace, which is soon forgotten.
+/// Returns a span of another trace, which is soon closed.
 fn filler(number: u64) -> Span {
     let mut span = spans_of_run(1_000 + number, &[], &[]).remove(0);
     span.name = "x".repeat(400 << 10);
@@ -11,7 +12,7 @@ fn filler(number: u64) -> Span {
     span
 }
 
-/// The number of the first record of each segment, oldest first.
+/// Returns the number of the first record of each segment, oldest segment first.
 fn segments(journal: &Path) -> Vec<u64> {
     let files = std::fs::read_dir(journal.join("requests")).unwrap();
     let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());

@@ -1,5 +1,5 @@
-//! A backend for tests: accepts OTLP over gRPC and HTTP on a free loopback port, directly on hyper,
-//! and keeps the raw bytes of every request. It shares no code with the sidecar.
+//! A backend for tests. It accepts OTLP over gRPC and HTTP on a free loopback port, and stores the
+//! raw bytes of every request. It is built directly on hyper and shares no code with the sidecar.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -21,13 +21,13 @@ type Body = http_body_util::combinators::BoxBody<Bytes, Infallible>;
 /// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct Arrived {
-    /// `traces`, `logs` or `metrics`.
+    /// The signal: `traces`, `logs` or `metrics`.
     pub(crate) signal: &'static str,
-    /// The message, without gRPC's five-byte prefix.
+    /// The message without gRPC's five-byte prefix.
     pub(crate) body: Bytes,
 }
 
-/// The backend; it stops when dropped.
+/// The backend. Dropping it stops it.
 pub(crate) struct Backend {
     pub(crate) address: SocketAddr,
     arrived: Arc<Mutex<Vec<Arrived>>>,
@@ -39,13 +39,13 @@ impl Backend {
         Self::start_at("127.0.0.1:0").await
     }
 
-    /// Starts a backend at a loopback address of its own, so that no sidecar can take its port
-    /// while the backend is down.
+    /// Starts a backend at a separate loopback address, so that no sidecar can bind its port while
+    /// the backend is down.
     pub(crate) async fn start_apart() -> Self {
         Self::start_at("127.0.0.2:0").await
     }
 
-    /// Starts a backend on a known address, for the first time or again.
+    /// Starts or restarts a backend at this address.
     pub(crate) async fn start_at(address: &str) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -59,7 +59,7 @@ impl Backend {
                 let taken = taken.clone();
                 connections.spawn(async move {
                     let service = service_fn(move |request| answer(request, taken.clone()));
-                    // A client that disconnects does not concern the backend.
+                    // If a client disconnects, the backend ignores the error.
                     let _ = auto::Builder::new(TokioExecutor::new())
                         .serve_connection(TokioIo::new(stream), service)
                         .await;
@@ -73,7 +73,7 @@ impl Backend {
         }
     }
 
-    /// The requests received so far.
+    /// Returns the requests received so far.
     pub(crate) fn arrived(&self) -> Vec<Arrived> {
         self.arrived.lock().unwrap().clone()
     }
@@ -96,7 +96,7 @@ async fn answer(
         .get("content-type")
         .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"));
     let Ok(whole) = request.into_body().collect().await else {
-        // The sender was killed.
+        // The sender was killed, so nobody reads the response.
         return Ok(Response::new(Full::new(Bytes::new()).boxed()));
     };
     let whole = whole.to_bytes();
@@ -126,7 +126,7 @@ async fn answer(
         HeaderName::from_static("grpc-status"),
         HeaderValue::from_static("0"),
     )]);
-    // An empty message: a zero flag and a length of zero.
+    // An empty gRPC message: a zero flag and a length of zero.
     let body = Full::new(Bytes::from_static(&[0; 5])).with_trailers(async { Some(Ok(trailers)) });
     let mut response = Response::new(body.boxed());
     response

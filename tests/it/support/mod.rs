@@ -1,5 +1,5 @@
-//! Shared by several tests: calls, spans and records to send, the program, a sidecar, and a
-//! downstream that receives.
+//! Code shared by several tests: calls, spans and records to send, the program, a sidecar, and a
+//! downstream.
 
 pub(crate) mod backend;
 #[path = "../../support/captures.rs"]

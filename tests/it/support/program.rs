@@ -1,4 +1,4 @@
-//! The program under test: how to run it, and how to talk to a running one.
+//! Runs the program under test, and communicates with a running one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,15 +35,15 @@ fn in_working_folder(mut command: Command, arguments: &[&str]) -> Command {
     command
 }
 
-/// A folder with links to the folders of the repository, and without a configuration: a developer
-/// may have a `spanscore.yaml` in the repository, which the program would read.
+/// Returns a folder with links to some folders of the repository, without a configuration. A
+/// developer may have a `spanscore.yaml` in the repository, which the program would read there.
 pub(crate) fn working_folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("working-folder");
         fs::create_dir_all(&folder).unwrap();
-        // Other test processes may use it at the same time.
+        // Other test processes may create the links at the same time.
         for shared in ["examples", "tests"] {
             let _ = symlink(root.join(shared), folder.join(shared));
         }
@@ -82,7 +82,7 @@ pub(crate) const FREE_PORTS: [&str; 6] = [
     "admin.listen=127.0.0.1:0",
 ];
 
-/// A running sidecar and its log; killed when dropped.
+/// A running sidecar and its log. Dropping it kills the sidecar.
 pub(crate) struct Running {
     pub(crate) child: Child,
     pub(crate) log: BufReader<std::process::ChildStderr>,
@@ -98,8 +98,8 @@ impl Running {
         Self::spawn(command, stdout)
     }
 
-    /// Starts the program; with `tampering` (`CALLS:HOW`), under a `strace` that tampers with these
-    /// system calls. The program is our child in both cases.
+    /// Starts the program. With `tampering` (`CALLS:HOW`), starts it under a `strace` that tampers
+    /// with these system calls. The program is our child process in both cases.
     pub(crate) fn start_tampered(tampering: Option<&str>, more: &[&str]) -> Self {
         let Some(tampering) = tampering else {
             return Self::start(more);
@@ -130,20 +130,20 @@ impl Running {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
     }
 
-    /// The addresses of OTLP/HTTP and of the admin port, once all three ports listen. Their log
-    /// lines may come in any order.
+    /// Waits until all three ports listen. Returns the addresses of OTLP/HTTP and of the admin
+    /// port. The log lines may be in any order.
     pub(crate) fn addresses(&mut self) -> [String; 2] {
         let addresses = self.addresses_unless_ended();
         addresses.expect("it listens")
     }
 
-    /// Like [`Self::addresses`], but `None` if the program ended before it reported them.
+    /// Like [`Self::addresses`], but `None` if the program ends before it has logged the addresses.
     pub(crate) fn addresses_unless_ended(&mut self) -> Option<[String; 2]> {
         let mut addresses = BTreeMap::new();
         while addresses.len() < 3 {
             let mut line = String::new();
             self.log.read_line(&mut line).unwrap();
-            // A line that was cut off counts as well.
+            // A truncated line also means that the program has ended.
             if !line.ends_with('\n') {
                 return None;
             }
@@ -164,14 +164,14 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// The exit code and all messages of a start that fails.
+    /// Waits for a start that fails. Returns the exit code and all messages.
     pub(crate) fn failed(mut self) -> (i32, String) {
         let mut messages = String::new();
         self.log.read_to_string(&mut messages).unwrap();
         (self.child.wait().unwrap().code().unwrap(), messages)
     }
 
-    /// Standard output and the exit code, once the program has ended.
+    /// Waits until the program has ended. Returns its exit code and standard output.
     pub(crate) fn ended(mut self) -> (i32, String) {
         let mut out = String::new();
         self.child
@@ -186,13 +186,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The program may have ended already.
+        // The program may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A listening `tap`, once it has reported that it listens.
+/// Starts `tap`, and waits until it prints that it listens.
 pub(crate) fn listening(arguments: &[&str]) -> (Child, BufReader<ChildStderr>) {
     let mut child = spanscore(&[&["tap"], arguments].concat())
         .stdout(Stdio::piped())
@@ -225,7 +225,7 @@ pub(crate) fn http(address: &str, request: &str, body: &[u8]) -> String {
     answer
 }
 
-/// Sends a request. Returns whether it was acknowledged; a killed sidecar answers nothing.
+/// Sends a request. Returns true if it was acknowledged. A killed sidecar does not respond.
 pub(crate) fn is_acknowledged(address: &str, body: &[u8]) -> bool {
     let exchange = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(address)?;
@@ -243,7 +243,7 @@ pub(crate) fn is_acknowledged(address: &str, body: &[u8]) -> bool {
     exchange().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
 }
 
-/// The value of a metric.
+/// Returns the value of a metric.
 pub(crate) fn metric(admin: &str, name: &str) -> f64 {
     let page = http(admin, "GET /metrics", &[]);
     let line = page
@@ -252,7 +252,7 @@ pub(crate) fn metric(admin: &str, name: &str) -> f64 {
     line.map_or(0.0, |value| value.parse().unwrap())
 }
 
-/// Waits until a metric's value is as expected, and panics after minutes.
+/// Waits until a metric has the expected value. Panics after five minutes.
 #[cfg(feature = "kafka")]
 pub(crate) async fn wait_for_metric(admin: &str, name: &str, is_right: impl Fn(f64) -> bool) {
     within(Duration::from_secs(300), name, || {

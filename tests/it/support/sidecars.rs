@@ -1,5 +1,4 @@
-//! Sidecars of the tests on free ports, the requests sent through them, and checks of what they
-//! deliver.
+//! Starts sidecars on free ports, sends requests through them, and checks what they deliver.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -31,8 +30,8 @@ criteria:
     evaluate: { tool_call_order: { tool_calls_order: [a, b] } }
 ";
 
-/// Frameworks whose payloads show each call exactly once, so that the result compares with the
-/// calls really made without the exceptions of `captures`.
+/// Frameworks whose payloads show each call exactly once, so that the result equals the calls that
+/// were really made, without the exceptions of `captures`.
 const WHOLE: [&str; 5] = [
     "plain-opentelemetry/",
     "pydantic-ai/",
@@ -41,9 +40,9 @@ const WHOLE: [&str; 5] = [
     "js-vercel-ai-sdk-v7/",
 ];
 
-/// Sends every recorded session through a sidecar. Sessions of one trace share a sidecar. A session
-/// of several traces has a sidecar of its own: its traces complete each other's calls if they are
-/// judged in one slice.
+/// Sends every recorded session through a sidecar. Sessions with one trace share a sidecar. A
+/// session with several traces gets a separate sidecar, because its traces complete each other's
+/// calls if they are judged in one slice.
 pub(crate) async fn all_pass_through(scenarios: Vec<Scenario>, protocol: Protocol) {
     let is_of_one_trace = |scenario: &Scenario| replayed(&scenario.requests).0 <= 1;
     let (of_one, of_several): (Vec<_>, Vec<_>) = scenarios.into_iter().partition(is_of_one_trace);
@@ -59,11 +58,11 @@ pub(crate) async fn all_pass_through(scenarios: Vec<Scenario>, protocol: Protoco
     }
 }
 
-/// Sends these sessions through one sidecar, which must deliver exactly the sent bytes, and extract
-/// the same calls from each session as a replay of that session alone.
+/// Sends these sessions through one sidecar. It must deliver exactly the sent bytes, and must
+/// extract the same calls from each session as a replay of that session alone.
 async fn pass_through(scenarios: &[Scenario], protocol: Protocol) {
     let backend = Backend::start().await;
-    // Nothing closes before the sidecar stops.
+    // No trace closes before the sidecar stops.
     let settings = ["settle", "max_settle", "settle_remote", "inactive"];
     let settings = settings.map(|key| (format!("assemble.{key}"), "1h"));
     let settings = settings.each_ref().map(|(key, time)| (&**key, *time));
@@ -100,7 +99,7 @@ async fn pass_through(scenarios: &[Scenario], protocol: Protocol) {
     let telemetry = sidecar.telemetry.clone();
     sidecar.stop().await;
 
-    // Requests are delivered concurrently, so they may reach the downstream in a different order.
+    // Requests are delivered concurrently, so they may arrive at the downstream in another order.
     let arrived = backend.arrived().into_iter();
     let mut arrived: Vec<(&str, Bytes)> = arrived
         .filter(|arrived| !is_ours(&arrived.body))
@@ -120,7 +119,7 @@ async fn pass_through(scenarios: &[Scenario], protocol: Protocol) {
             let sent = (signal.as_str(), Bytes::from(body));
             let at = arrived.binary_search(&sent);
             let at = at.unwrap_or_else(|_| panic!("{} {file}: not to the byte", scenario.name));
-            // A request that was sent twice has to arrive twice.
+            // A request that was sent twice must arrive twice.
             arrived.remove(at);
             n_sent += 1;
         }
@@ -138,7 +137,7 @@ async fn pass_through(scenarios: &[Scenario], protocol: Protocol) {
         );
     }
 
-    // The last trajectory of a trace is the complete one.
+    // The last trajectory of a trace is complete.
     let seen = seen.lock().unwrap();
     let seen: BTreeMap<TraceId, &Arc<Trajectory>> =
         seen.iter().map(|one| (one.trace_id, one)).collect();
@@ -193,12 +192,12 @@ pub(crate) fn config(backend: &Backend, protocol: Protocol) -> Config {
     config_with(&backend.address.to_string(), protocol, &[])
 }
 
-/// Like [`config`], with more keys set.
+/// Like [`config`], with further keys set.
 pub(crate) fn config_with(backend: &str, protocol: Protocol, more: &[(&str, &str)]) -> Config {
     config_of(CRITERIA, backend, protocol, more)
 }
 
-/// Like [`config_with`], with the text of a file.
+/// Like [`config_with`], with another configuration text.
 pub(crate) fn config_of(
     text: &str,
     backend: &str,
@@ -253,13 +252,13 @@ pub(crate) async fn start(config: &Config) -> (Sidecar, Seen) {
     let observer: Observer = Box::new(move |judged, _| {
         let mut seen = observed.lock().unwrap();
         seen.extend(judged.trajectories.iter().cloned());
-        // Trajectories that another trace has completed since.
+        // Later traces may have completed these trajectories.
         seen.extend(judged.revised.iter().cloned());
     });
     (start_observed(config, observer).await, seen)
 }
 
-/// A sidecar whose judgements are observed.
+/// Starts a sidecar whose judgements are passed to an observer.
 pub(crate) async fn start_observed(config: &Config, observer: Observer) -> Sidecar {
     let plan = Plan {
         config: config.clone(),
@@ -297,7 +296,7 @@ async fn post_json(address: std::net::SocketAddr, signal: Signal, body: &[u8]) {
     );
 }
 
-/// The signal of a recorded request, by the name of its file.
+/// Returns the signal of a recorded request, which is in its file's name.
 pub(crate) fn signal(file: &str) -> Signal {
     Signal::ALL
         .into_iter()
@@ -305,13 +304,12 @@ pub(crate) fn signal(file: &str) -> Signal {
         .unwrap()
 }
 
-/// Our own scores and metrics name spanscore as their scope.
+/// Returns true if the body has spanscore's scope, as our own scores and metrics do.
 pub(crate) fn is_ours(body: &[u8]) -> bool {
     memchr::memmem::find(body, b"\x0a\x09spanscore").is_some()
 }
 
-/// Judges these requests without a network. Returns the number of traces, and the trajectories that
-/// have something to judge.
+/// Judges these requests without a network. Returns the number of traces, and the trajectories.
 pub(crate) fn replayed(requests: &[(String, Vec<u8>)]) -> (usize, Vec<Arc<Trajectory>>) {
     let rules = rules(&Config::default());
     let now = sidecar::now();

@@ -1,7 +1,7 @@
-//! No imports form a circle inside a room: at every level, the children of a module import each
-//! other in one direction only. An import by a child's own children counts as the child's import;
-//! an item that a module re-exports counts as the module's own. Children may import from their
-//! parent module, which may in turn import from them.
+//! Checks that imports inside a room form no cycle: at every level, the children of a module import
+//! each other in one direction only. An import by a descendant of a child counts as the child's
+//! import. An item that a module re-exports counts as the module's own. Children may import from
+//! their parent module, which may import from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ fn a_circle_is_found_through_a_face_and_between_folders() {
         module: module.to_owned(),
         text: text.to_owned(),
     };
-    // Neither a path into another crate nor one in an expression is a re-export.
+    // Neither a path into another crate nor a path in an expression is a re-export.
     let room = "mod low;\nmod high;\nuse std::fmt;\npub use high::Tall;\nfn f() { low::Tall(); }\n";
     let sources = [
         source("room", room),
@@ -72,7 +72,7 @@ impl Imports {
             }
         }
         let resolve = |mut path: Vec<String>| {
-            // A chain of re-exports is short; a name that re-exports itself must not loop for ever.
+            // Chains of re-exports are short. The limit stops a name that re-exports itself.
             for _ in 0..8 {
                 let len = (1..=path.len())
                     .rev()
@@ -97,7 +97,7 @@ impl Imports {
         Self(resolved.collect())
     }
 
-    /// For each module with children: the siblings that each child imports.
+    /// Returns, for each module with children, the siblings that each child imports.
     fn by_parent(&self) -> BTreeMap<&str, BTreeMap<String, BTreeSet<String>>> {
         let mut by_parent: BTreeMap<&str, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
         for (module, targets) in &self.0 {
@@ -129,8 +129,8 @@ struct Named {
     is_use: bool,
 }
 
-/// Every path in the code: those of `use`, with braces expanded, and those in expressions and
-/// types.
+/// Returns every path in the code: paths in `use`, with braces expanded, and paths in expressions
+/// and types.
 fn paths(code: &str) -> Vec<Named> {
     let mut paths = Vec::new();
     let mut import = String::new();
@@ -169,7 +169,7 @@ fn segments(path: &str) -> Vec<String> {
         .collect()
 }
 
-/// `a::{b, c::{d, e}}` as `a::b`, `a::c::d` and `a::c::e`.
+/// Expands `a::{b, c::{d, e}}` to `a::b`, `a::c::d` and `a::c::e`.
 fn expand(tree: &str) -> Vec<String> {
     let Some(open) = tree.find('{') else {
         return vec![tree.to_owned()];
@@ -197,7 +197,7 @@ fn expand(tree: &str) -> Vec<String> {
         .collect()
 }
 
-/// The path from the crate's root; nothing for paths into other crates.
+/// Returns the path from the crate's root; `None` for a path into another crate.
 fn absolute(module: &str, path: &[String], modules: &BTreeSet<&str>) -> Option<Vec<String>> {
     let mut base: Vec<String> = module.split("::").map(str::to_owned).collect();
     let mut path = path;
@@ -225,7 +225,7 @@ fn absolute(module: &str, path: &[String], modules: &BTreeSet<&str>) -> Option<V
     Some(base)
 }
 
-/// A path from a module back to itself, if there is one.
+/// Returns a path from a module back to itself; `None` if there is none.
 fn circle(imports: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     fn walk<'a>(
         imports: &'a BTreeMap<String, BTreeSet<String>>,

@@ -1,6 +1,6 @@
-//! Checks the order of the house: which room of the program may import which, module headers,
-//! file sizes, evaluator headings, tables. It reads the source as text, so it proves
-//! neither that an import is used nor that a header is true.
+//! Checks the structure of the source: which room of the program may import which, module headers,
+//! file sizes, evaluator headings, tables. Reads the source as text, so it does not prove that an
+//! import is used or that a header is true.
 
 mod circles;
 mod pages;
@@ -12,16 +12,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The import table of the program: a room, and the rooms that it may import. `Cargo.toml` decides
-/// what each crate below it may import. Reasons for entries: `tls` reads certificate files for
-/// both ends of a connection, so neither `listen` nor `transport` can own it. `register` answers
-/// with the lines of `export::score_line`. `receive` imports `transport` for the refusal of its
-/// queue, which is one type from the queue to the answer, and for the largest request that the
-/// queue accepts. `export::score_*` and `export::writer_*` use `config`'s enums and writers of
-/// `scores`, so that none is written twice. `listen` accepts connections for both `receive` and
-/// `admin`. `page` reads the criteria that a person tries as `register` reads those of its callers.
-/// A row such as `export::score` also covers `export::score_line`, and files inside a room import
-/// their own room freely.
+/// The import table of the program: each room, and the rooms that it may import. `Cargo.toml`
+/// decides what each crate below the program may import. Reasons for some entries: `tls` reads
+/// certificate files for both ends of a connection, so neither `listen` nor `transport` can own it.
+/// `register` answers with the lines of `export::score_line`. `receive` imports `transport` for the
+/// refusal of its queue, which has one type from the queue to the response, and for the largest
+/// request that the queue accepts. `export::score_*` and `export::writer_*` use the enums and
+/// writers of `scores` in `config`, so that each exists once. `listen` accepts connections for both
+/// `receive` and `admin`. `page` parses the criteria that a person tries as `register` parses those
+/// of its callers. A row such as `export::score` also covers `export::score_line`. Files inside a
+/// room may import their own room.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("sync", &[]),
     ("rfc3339", &[]),
@@ -60,13 +60,14 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("cli", &["*"]),
 ];
 
-/// Rooms that every room may import, since they know nothing of spanscore.
+/// Rooms that every room may import, because they do not depend on anything in spanscore.
 const GROUND: &[&str] = &["sync", "rfc3339"];
 
-/// The crates below the program, each a folder of `src/`.
+/// The crates below the program; each is a folder of `src/`.
 const CRATES: &[&str] = &["text", "located", "otlp", "judge"];
 
-/// Words that the translators of the program must not use. The crates below it cannot use them.
+/// Words that the translators of the program must not use. The crates below the program cannot use
+/// them anyway.
 const SHELL_ONLY: &[&str] = &[
     "std::fs",
     "std::net::Tcp",
@@ -91,7 +92,7 @@ fn rooms_import_only_what_the_table_allows() {
             continue;
         };
         for (line_no, line) in file.code() {
-            // In the file of a room itself, `super` is the crate root.
+            // In a room's own file, `super` is the crate root.
             if line.contains("crate::{")
                 || line.contains("super::super::super::")
                 || (!file.module.contains("::") && line.contains("super::"))
@@ -175,7 +176,7 @@ fn translators_do_no_input_or_output() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-// Clippy can forbid it, but not only outside tests.
+// Clippy can forbid detached tasks, but not only outside tests.
 #[test]
 fn no_task_is_detached() {
     let mut wrong = Vec::new();
@@ -279,7 +280,8 @@ fn evaluators_are_documented_under_the_same_headings() {
 #[test]
 fn every_convention_stands_in_the_table() {
     const FOLDER: &str = "judge::extract::spans::conventions";
-    /// Conventions that differ only in their vocabulary: rows of one file.
+    /// A file with conventions that differ only in their vocabulary. Each of its rows is one
+    /// convention.
     const ROWS: &str = "look_alikes";
     let table = read(Path::new("src/judge/extract/spans/conventions/mod.rs"));
     let start = table
@@ -338,14 +340,15 @@ fn nothing_refers_to_this_workplace() {
 
 struct Source {
     path: PathBuf,
-    /// `export::score_line`; a `mod.rs` has its folder's name. The modules of a crate below the
-    /// program begin with its folder: `judge::pipeline`, and `judge` for its `lib.rs`.
+    /// The module path, such as `export::score_line`; a `mod.rs` has the name of its folder. In a
+    /// crate below the program, the path begins with the crate's folder: `judge::pipeline`, or
+    /// `judge` for its `lib.rs`.
     module: String,
     text: String,
 }
 
 impl Source {
-    /// Lines of code with their numbers, without comments and test-only code.
+    /// Returns the lines of code with their numbers. Skips comments and test-only code.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let mut in_test_item = false;
         self.text
@@ -354,7 +357,7 @@ impl Source {
             .map(|(line_idx, line)| (line_idx + 1, line))
             .filter(move |(_, line)| {
                 // An item behind `#[cfg(test)]` ends with its line (`mod tests;`) or with an
-                // unindented brace, where rustfmt puts it.
+                // unindented brace, as rustfmt formats it.
                 let is_of_test = in_test_item || line.starts_with("#[cfg(test)]");
                 in_test_item = is_of_test && !line.ends_with(';') && !line.starts_with('}')
                     || in_test_item && line.starts_with(' ');
@@ -403,7 +406,7 @@ fn is_generated(text: &str) -> bool {
     text.starts_with("// @generated")
 }
 
-/// The sources of the program alone.
+/// Returns the sources of the program without the crates below it.
 fn program() -> impl Iterator<Item = Source> {
     sources()
         .into_iter()
@@ -415,7 +418,7 @@ fn walk(folder: &Path) -> Vec<PathBuf> {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         let name = entry.file_name();
-        // In a git worktree `.git` is a file.
+        // In a git worktree, `.git` is a file.
         if name == "target" || name == ".git" {
             continue;
         }
@@ -436,8 +439,8 @@ fn room_of(module: &str) -> &str {
     module.split("::").next().unwrap_or(module)
 }
 
-/// The row with the longest room name that contains the module: `export::score_line` belongs to
-/// `export::score`.
+/// Returns the row of the longest room name that contains the module: `export::score_line` belongs
+/// to `export::score`.
 fn allowed_of(module: &str) -> Option<&'static [&'static str]> {
     let rows: BTreeMap<usize, &'static [&'static str]> = MAY_IMPORT
         .iter()
@@ -451,8 +454,8 @@ fn allowed_of(module: &str) -> Option<&'static [&'static str]> {
     rows.into_values().next_back()
 }
 
-/// The rooms of this crate that a line names: `crate::span::Span` names `span`. `crate::{a, b}` is
-/// not our style.
+/// Returns the rooms of this crate that a line names: `crate::span::Span` names `span`. We do not
+/// write `crate::{a, b}`.
 fn crate_paths(line: &str) -> impl Iterator<Item = &str> {
     line.match_indices("crate::").map(|(at, _)| {
         let rest = &line[at + "crate::".len()..];

@@ -1,12 +1,12 @@
-//! Checks that links between pages lead to files that exist, and that the documentation lists every
-//! source module and every test module. Does not check what it says of them.
+//! Checks that links between pages lead to existing files, and that the documentation lists every
+//! source module and every test module. Does not check the descriptions.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::{read, walk};
 
-/// All pages of documentation.
+/// Returns all pages of documentation.
 fn pages() -> Vec<PathBuf> {
     let folders = ["docs", "deploy", "tests", "examples", "fuzz", "benches"].map(Path::new);
     let roots = [
@@ -21,7 +21,7 @@ fn pages() -> Vec<PathBuf> {
     pages.chain(roots.map(PathBuf::from)).collect()
 }
 
-/// The files that a page links to, relative to its folder.
+/// Returns the link targets in a page, relative to its folder.
 fn linked(page: &str) -> impl Iterator<Item = &str> {
     page.match_indices("](").filter_map(|(at, opening)| {
         let target = page[at + opening.len()..].split([')', ' ']).next()?;
@@ -47,7 +47,7 @@ fn links_between_pages_lead_to_files() {
     assert!(n_links > 100, "{n_links}");
 }
 
-/// The words in code font in the first cells of a page's tables.
+/// Returns the words in code font in the first cells of a page's tables.
 fn rows(page: &str) -> BTreeSet<String> {
     let text = read(Path::new(page));
     let cells = text

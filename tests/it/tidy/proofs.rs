@@ -1,11 +1,11 @@
-//! The table of attacks in `tests/hostile/README.md`: all that it names exists, and it names every
-//! case that needs no special setup.
+//! Checks the table of attacks in `tests/hostile/README.md`: every test that it names exists, and
+//! it names every case that needs no special setup.
 
 use std::path::Path;
 
 use super::{read, walk};
 
-/// The texts between two marks.
+/// Returns the texts between pairs of a mark.
 fn between(text: &str, mark: char) -> impl Iterator<Item = &str> {
     text.split(mark).skip(1).step_by(2)
 }

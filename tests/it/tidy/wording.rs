@@ -1,13 +1,13 @@
-//! Checks comments, names and lines: no riddle in a header, no type name used twice, no line over
-//! 100 columns, no link to a missing heading, no framework's name in an algorithm. Cannot check
-//! that a sentence is good English.
+//! Checks comments, names and lines: headers are clear, no type name is used twice, no line exceeds
+//! 100 columns, every linked heading exists, and no algorithm names a framework. Cannot check that
+//! a sentence is good English.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::{Source, is_generated, read, room_of, sources, walk};
 
-/// Words that name a framework or its instrumentation. Each belongs in the files of
+/// Names of frameworks and their instrumentations. They belong only in the files of
 /// `judge/extract/spans/conventions` and in the documentation.
 const FRAMEWORKS: &[&str] = &[
     "AutoGen",
@@ -92,7 +92,7 @@ fn a_public_type_name_is_used_once() {
     let mut found: BTreeMap<String, BTreeSet<PathBuf>> = BTreeMap::new();
     for file in sources() {
         for (_, line) in file.code() {
-            // A macro's type has the name that a row gives it.
+            // A type defined by a macro gets its name from a row.
             if let Some(name) = public_type(line).filter(|name| !name.is_empty()) {
                 found
                     .entry(name.to_owned())
@@ -115,7 +115,7 @@ fn a_public_type_name_is_used_once() {
     );
 }
 
-/// The name in `pub struct Name`, `pub(super) enum Name<T>`.
+/// Returns the name in a declaration such as `pub struct Name` or `pub(super) enum Name<T>`.
 fn public_type(line: &str) -> Option<&str> {
     let rest = line.trim_start().strip_prefix("pub")?;
     let rest = rest
@@ -138,7 +138,7 @@ fn the_core_names_no_framework_outside_its_convention() {
         ["otlp", "judge"].contains(&room_of(&file.module))
             && !file.is_test()
             && !file.module.starts_with("judge::extract::spans::conventions")
-            // The table of this module spells names as the frameworks do.
+            // This module's table spells names as the frameworks do.
             && file.module != "judge::extract::spans::keys"
     };
     for file in sources().iter().filter(|file| is_of_core(file)) {
@@ -209,7 +209,7 @@ fn links_to_headings_of_the_documentation_resolve() {
                 let page = format!("{}.md", &line[start..at]);
                 let anchor = &line[at + ".md#".len()..];
                 let anchor = &anchor[..anchor.find(|c| !is_of_name(c)).unwrap_or(anchor.len())];
-                // The test knows nothing about pages outside the project.
+                // The test cannot check pages outside the project.
                 if pages
                     .get(&page)
                     .is_some_and(|anchors| !anchors.contains(anchor))
@@ -225,7 +225,7 @@ fn links_to_headings_of_the_documentation_resolve() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The anchors of a page's headings, as GitHub generates them.
+/// Returns the anchors of a page's headings, as GitHub generates them.
 fn anchors(page: &str) -> BTreeSet<String> {
     page.lines()
         .filter(|line| line.starts_with('#'))

@@ -44,23 +44,23 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 /// | `EUR`, `7`, `true` | `equals` |
 /// | `[DE, AT]` | `in`. For a text such as `>= 5`, write `equals` or `in` in full |
 /// | `{ equals: [1, 2] }` | equals this list |
-/// | `equals`, `not_equals`, `in`, `not_in` | equality of JSON: `7` is `7.0`, and not `"7"` |
+/// | `equals`, `not_equals`, `in`, `not_in` | equality as JSON: `7` equals `7.0`, but not `"7"` |
 /// | `gt`, `gte`, `lt`, `lte` | exact decimal order; a lower and an upper bound may be combined |
 /// | `regex`, `contains`, `not_contains` | search a text, or the JSON text of a number or boolean |
 /// | `exists: true`, `exists: false` | there is a value other than null, or there is none |
 ///
-/// - *Several values.* A path with `*` can lead to several values. The condition is satisfied if
-///   one value satisfies all its operators together. `not_equals`, `not_in` and `not_contains` are
-///   different: they are satisfied if there is a value and no value is equal, in the list, or
-///   contains the text. So `lt` and `gte` are not opposites under `*`, and
+/// - *Several values.* A path with `*` can select several values. The condition is satisfied if one
+///   value satisfies all its operators together. `not_equals`, `not_in` and `not_contains` are
+///   different: they are satisfied if there is at least one value, and none of the values is equal,
+///   is in the list, or contains the text. So `lt` and `gte` are not opposites under `*`, and
 ///   `{ gt: 1000, not_equals: 5000 }` requires one value above 1000, and no value 5000.
-/// - *No value.* Without a value only `exists: false` is satisfied; to accept a missing value as
-///   well, write a second entry. Null is a value only for `equals` or `in` with null. If no call
-///   that matches the rest of the pattern has a value at the path, the explanation says that the
-///   path may be misspelt. If no run has a value there, `/v1/status` and `replay` say so, too. If
-///   only some calls have a value there, or only some elements under `*`, the explanation and
-///   `/v1/status` name the first call without one, unless another condition excludes that call or
-///   the condition also has `exists`.
+/// - *No value.* If there is no value, only `exists: false` is satisfied. To accept a missing value
+///   as well, write a second entry. Null counts as a value only for `equals` or `in` with null. If
+///   no call that matches the rest of the pattern has a value at the path, the explanation says
+///   that the path may be misspelt. If no run has a value there, `/v1/status` and `replay` say so,
+///   too. If only some calls have a value there, or only some elements under `*`, the explanation
+///   and `/v1/status` name the first call without one, unless another condition excludes that call
+///   or the condition also has `exists`.
 /// - *Not a text.* `regex`, `contains` and `not_contains` never match a list or a map. The
 ///   explanation and `/v1/status` show the first such value, unless another condition excludes the
 ///   call.
@@ -68,11 +68,11 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 ///   number such as `-1000.50`, but not `1,000`, `+5`, `.5` or `1e3`. Any other value leaves the
 ///   verdict open and is named in the explanation: a transfer whose amount is written differently
 ///   does not pass.
-/// - `args: { x: "^y" }` beside `where` matches texts only.
+/// - A pattern under `args`, such as `args: { x: "^y" }`, matches texts only.
 ///
-/// `tool_calls`, `constraints` and `ignore` of `efficiency` contain call patterns. With
-/// `explain.values: true` explanations show a value as JSON: the text `"1000"` has quotes, the
-/// number has none.
+/// You can write `where` in every call pattern: in `tool_calls`, in `constraints`, and under
+/// `ignore` in `efficiency`. With `explain.values: true` explanations show a value as JSON: the text
+/// `"1000"` has quotes, the number has none.
 ///
 /// The evidence for a value decides the answer of a condition; *open* means that the answer is
 /// unknown:
@@ -80,8 +80,8 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 /// | evidence | answer |
 /// |---|---|
 /// | the value was captured | yes or no |
-/// | arguments or result were not captured | open, `exists` too |
-/// | the value is not in captured arguments | no; `exists: false` yes |
+/// | arguments or result were not captured | open, also for `exists` |
+/// | the captured arguments lack the value | no; for `exists: false` yes |
 /// | arguments are a text or a list, and the path names a key | open |
 /// | the value lies behind a cut | open; a value that ends before the cut is known |
 /// | `contains` or `shared_text`, found before the cut | yes |

@@ -1,5 +1,5 @@
-//! The real program on file systems of its own: a full tmpfs, and an ext4 whose power is cut, whose
-//! blocks cannot be written, and that is read-only.
+//! Runs the real program on separate file systems: a full tmpfs, an ext4 whose power is cut, an
+//! ext4 whose blocks cannot be written, and a read-only ext4.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,13 +18,13 @@ use crate::support::program::{http, is_acknowledged, metric};
 struct Mounted(PathBuf);
 
 impl Mounted {
-    /// An ext4 in a file.
+    /// Mounts an ext4 that is stored in a file; `None` if that is impossible.
     fn ext4(path: &Path, image: &Path) -> Option<Self> {
         let options = "loop,errors=remount-ro";
         Self::mount(path, &["-o", options, image.to_str().unwrap()])
     }
 
-    /// Returns true if the kernel remounts it with these options.
+    /// Remounts the file system with these options. Returns true on success.
     fn remount(&self, options: &str) -> bool {
         let path = self.0.to_str().unwrap();
         succeeds("mount", &["-o", &format!("remount,{options}"), path])
@@ -44,7 +44,7 @@ fn succeeds(program: &str, arguments: &[&str]) -> bool {
     silent.status().unwrap().success()
 }
 
-/// A new ext4 in a sparse file of 96 MiB.
+/// Creates an ext4 in a sparse file of 96 MiB.
 fn make_ext4(image: &Path) {
     let image = image.to_str().unwrap();
     assert!(succeeds("truncate", &["--size=96M", image]));
@@ -52,8 +52,8 @@ fn make_ext4(image: &Path) {
     assert!(succeeds("mkfs.ext4", &["-q", "-F", "-E", lazy, image]));
 }
 
-/// Checks that requests are refused for one of these reasons, and that no probe asks for a restart,
-/// which would repair no disk.
+/// Checks that requests are refused for one of these reasons. No probe may ask for a restart, which
+/// would not repair a disk.
 fn is_refused(otlp: &str, admin: &str, reasons: &[&str]) {
     assert!(!is_acknowledged(otlp, &filler(999, 10)));
     for path in ["/livez", "/readyz"] {
@@ -71,7 +71,7 @@ fn is_refused(otlp: &str, admin: &str, reasons: &[&str]) {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Lazily, since after a failed test a process may still use the mount.
+        // Unmount lazily, because after a failed test a process may still use the mount.
         let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }
@@ -123,7 +123,7 @@ async fn a_full_disk_takes_requests_within_a_second_of_having_room() {
     say(&format!("{test}: {} ms", after.as_millis()));
     assert!(after < Duration::from_secs(1), "{after:?}");
 
-    // Full again; this time delivery to the downstream frees space.
+    // The disk is full again. This time, delivery to the downstream frees space.
     while send(&mut acknowledged) {}
     let backend = Backend::start_at(&address).await;
     eventually("room", || send(&mut acknowledged).then_some(())).await;
@@ -140,8 +140,8 @@ async fn a_full_disk_takes_requests_within_a_second_of_having_room() {
     assert_eq!(sidecar.ended().0, 0);
 }
 
-/// Cuts the power of a file system: nothing is written any more, not even queued data
-/// (`EXT4_IOC_SHUTDOWN` without a flush). Every access fails from then on.
+/// Simulates a power cut of a file system (`EXT4_IOC_SHUTDOWN` without a flush): nothing is written
+/// any more, not even queued data, and every access fails.
 const CUT_POWER: &str = "import fcntl, os, struct, sys
 fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))";
 
@@ -161,7 +161,7 @@ async fn an_ext4_whose_power_is_cut_has_everything_acknowledged() {
         let Some(disk) = Mounted::ext4(&path, &image) else {
             return skip(test, "a loop device cannot be mounted here");
         };
-        // Nothing listens at this address yet, so everything depends on the disk.
+        // Nothing listens at this address yet, so all requests are only on disk.
         let address = Backend::start_apart().await.address.to_string();
         let endpoint = format!("http://{address}");
         let case = trial.case(folder.path(), path.join("journal"));
@@ -177,7 +177,7 @@ async fn an_ext4_whose_power_is_cut_has_everything_acknowledged() {
             "python3",
             &["-c", CUT_POWER, path.to_str().unwrap()]
         ));
-        // The disk is gone, while the process still runs.
+        // The disk fails while the process is still running.
         is_refused(&otlp, &admin, &["disk_error"]);
         first.signal(Signal::KILL);
         first.child.wait().unwrap();
@@ -209,8 +209,8 @@ async fn a_disk_that_fails_to_write_has_everything_acknowledged() {
     let Some(below) = Mounted::mount(&folder.path().join("below"), &size) else {
         return skip(test, "a tmpfs cannot be mounted here");
     };
-    // The disk is larger than the file system that holds its image: blocks cannot be written once
-    // that is full.
+    // The disk is larger than the file system that contains its image. When that file system is
+    // full, the disk's blocks cannot be written.
     let image = below.0.join("image");
     make_ext4(&image);
     let path = folder.path().join("disk");
@@ -219,7 +219,7 @@ async fn a_disk_that_fails_to_write_has_everything_acknowledged() {
     };
     let ballast = below.0.join("ballast");
     std::fs::write(&ballast, vec![1; 12 << 20]).unwrap();
-    // Nothing listens at this address yet, so everything depends on the disk.
+    // Nothing listens at this address yet, so all requests are only on disk.
     let address = Backend::start_apart().await.address.to_string();
     let endpoint = format!("http://{address}");
     let case = trial.case(folder.path(), path.join("journal"));
@@ -227,7 +227,7 @@ async fn a_disk_that_fails_to_write_has_everything_acknowledged() {
     let [otlp, admin] = first.addresses();
     let n_before = case.send(&mut first, &otlp, 0, false);
     assert!(0 < n_before && n_before < requests.len(), "{n_before}");
-    // The kernel reports why a block failed, until its own journal fails.
+    // The kernel reports the cause of a failed block write until its own journal fails.
     is_refused(&otlp, &admin, &["disk_full", "disk_error"]);
     first.signal(Signal::KILL);
     first.child.wait().unwrap();
@@ -260,7 +260,7 @@ async fn a_disk_that_turns_read_only_refuses_requests_and_keeps_what_it_has() {
     let Some(disk) = Mounted::ext4(&path, &image) else {
         return skip(test, "a loop device cannot be mounted here");
     };
-    // Nothing listens at this address yet, so everything depends on the disk.
+    // Nothing listens at this address yet, so all requests are only on disk.
     let address = Backend::start_apart().await.address.to_string();
     let endpoint = format!("http://{address}");
     let case = trial.case(folder.path(), path.join("journal"));
@@ -273,15 +273,15 @@ async fn a_disk_that_turns_read_only_refuses_requests_and_keeps_what_it_has() {
     let mut first = case.start(&endpoint, None);
     let [otlp, admin] = first.addresses();
     assert_eq!(before.send(&mut first, &otlp, 0, false), n_before);
-    // The kernel does this to a file system in which it has found an error.
+    // The kernel does this to a file system in which it detects an error.
     assert!(disk.remount("abort"));
     is_refused(&otlp, &admin, &["disk_error"]);
     first.signal(Signal::KILL);
     first.child.wait().unwrap();
     drop(disk);
 
-    // A sidecar that starts on a read-only disk takes requests once the disk is writable, without
-    // another start.
+    // A sidecar that starts on a read-only disk accepts requests as soon as the disk is writable,
+    // without a restart.
     let disk = Mounted::ext4(&path, &image).expect("the file system comes back");
     assert!(disk.remount("ro"));
     let error = std::fs::write(path.join("file"), "").unwrap_err();
