@@ -196,7 +196,7 @@ pub struct Demo {
     /// ends it.
     #[arg(long)]
     pub keep: bool,
-    /// Rejects the options of a configuration.
+    /// Rejects `--config` and `--set`.
     #[command(flatten)]
     pub no_configuration: NoConfiguration,
 }
@@ -225,7 +225,7 @@ pub struct JournalReport {
     /// The folder (`journal.directory`). Exit code 3 if a record is damaged.
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
-    /// Rejects the options of a configuration.
+    /// Rejects `--config` and `--set`.
     #[command(flatten)]
     pub no_configuration: NoConfiguration,
 }
@@ -356,7 +356,7 @@ pub struct Init {
 pub struct Completions {
     /// The shell.
     pub shell: Shell,
-    /// Rejects the options of a configuration.
+    /// Rejects `--config` and `--set`.
     #[command(flatten)]
     pub no_configuration: NoConfiguration,
 }
@@ -367,7 +367,7 @@ pub struct ManualPages {
     /// The folder, created if it does not exist.
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
-    /// Rejects the options of a configuration.
+    /// Rejects `--config` and `--set`.
     #[command(flatten)]
     pub no_configuration: NoConfiguration,
 }
@@ -454,7 +454,7 @@ pub struct Drain {
     /// Process id of the sidecar (1 in a container). A process of another program is not signalled.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: i32,
-    /// Rejects the options of a configuration.
+    /// Rejects `--config` and `--set`.
     #[command(flatten)]
     pub no_configuration: NoConfiguration,
 }

@@ -178,7 +178,7 @@ impl Bench {
     ) -> usize {
         let wanted: BTreeSet<u64> = traces.collect();
         let look = || {
-            // A judge that has died does not respond, so this detects it.
+            // A judge that has died does not respond, which fails the test.
             for admin in admins {
                 http(admin, "GET /metrics", &[]);
             }

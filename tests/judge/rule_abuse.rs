@@ -73,8 +73,8 @@ fn patterns_that_match_everything_are_judged_on_calls_that_all_overlap() {
             (number("activations"), number("violations"))
         })
         .collect();
-    // Two concurrent runs of a call have no order: rules that require an order fail, and rules that
-    // forbid one pass.
+    // Calls that run at the same time have no order: rules that require an order fail, and rules
+    // that forbid one pass.
     let n_each = u64::from(n as u32);
     let expected = [
         (2 * n_each, 2 * n_each),

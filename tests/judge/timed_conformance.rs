@@ -1,8 +1,7 @@
-//! Compares `constraints`, `trajectory_match` and `efficiency` with the answers of independent
-//! oracles (`tests/conformance/README-beyond.md`), and also `tool_calls` and these evaluators on
-//! conditions over values. Each criterion is loaded from the text of a configuration file. The
-//! calls arrive as OTLP spans with times through the scan and the pipeline, once in order and once
-//! reversed. Does not test the texts.
+//! Compares `constraints`, `trajectory_match`, `efficiency` and conditions on values with the
+//! answers of independent oracles (`tests/conformance/README-beyond.md`). Each criterion is loaded
+//! from the text of a configuration file. The calls arrive as OTLP spans with times through the
+//! scan and the pipeline, once in order and once reversed. Does not test the texts.
 
 use std::collections::BTreeSet;
 

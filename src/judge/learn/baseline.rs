@@ -225,6 +225,7 @@ pub(super) fn duration_ms(run: &Trajectory) -> Option<u64> {
             (starts.min()?, ends.max()?)
         }
     };
-    // Without a valid start and end, the span has not ended, or its calls were read from messages.
+    // If the start or the end is invalid, the span has not ended, or its calls were read from
+    // messages.
     (start > 0 && end >= start).then(|| (end - start) / 1_000_000)
 }

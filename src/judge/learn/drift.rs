@@ -15,8 +15,8 @@ const N_PERMUTATIONS: usize = 999;
 /// [`MAX_P`] even after the correction for sixteen hundred groups.
 const MAX_PERMUTATIONS: usize = 999_999;
 
-/// Each measure must be reached by chance in this many permutations of a group. Then
-/// [`N_PERMUTATIONS`] are enough (Besag and Clifford, 1991), so only groups that drift need more.
+/// If this many permutations of a group reach each measure by chance, [`N_PERMUTATIONS`] are enough
+/// (Besag and Clifford, 1991). Only groups that drift need more.
 const ENOUGH_AS_LARGE: usize = 20;
 
 /// A measure drifted only if its corrected p value is at most this.
@@ -388,8 +388,8 @@ impl<'a> Pool<'a> {
         };
         while n_tried < n_permutations && (n_tried < N_PERMUTATIONS || !is_settled(&n_as_large)) {
             n_tried += 1;
-            // Only the window's runs, at the end, are used in order; the order of the rest does not
-            // matter.
+            // Choose random runs for the window, which is at the end of `order`. The order of all
+            // other runs does not matter.
             for place in 0..n_window {
                 let last = order.len() - 1 - place;
                 order.swap(last, random.below(last + 1));
@@ -512,8 +512,9 @@ fn difference(old: (f64, usize), new: (f64, usize)) -> Option<f64> {
     (old.1 > 0 && new.1 > 0).then(|| new.0 / new.1 as f64 - old.0 / old.1 as f64)
 }
 
-/// Returns the Jensen-Shannon distance of two counted distributions, from 0 to 1: the square root
-/// of the divergence with base 2. The distance between runs without calls and runs with calls is 1.
+/// Returns the Jensen-Shannon distance of two distributions, given as counts. It is the square root
+/// of the divergence with base 2, from 0 to 1. The distance between runs without calls and runs
+/// with calls is 1.
 fn distance(old: &[usize], new: &[usize]) -> Option<f64> {
     let (n_old, n_new) = (old.iter().sum::<usize>(), new.iter().sum::<usize>());
     if n_old == 0 || n_new == 0 {

@@ -275,8 +275,8 @@ fn shops(seed: u64, n: usize, shift: Shift) -> Vec<Trajectory> {
     (0..n).map(|_| shop(&mut numbers, shift)).collect()
 }
 
-/// Returns a run of many tools in random order, as an agent with free choice makes it. Hardly two
-/// such runs are equal.
+/// Returns a run of many tools in random order, as if the agent chose freely. Hardly any two of
+/// these runs are equal.
 fn wander(numbers: &mut Numbers, shift: Shift) -> Trajectory {
     const TOOLS: [&str; 12] = [
         "search", "open", "read", "edit", "list", "test", "build", "fetch", "grep", "diff", "log",

@@ -1,6 +1,6 @@
 //! Counts how much of each framework's recorded sessions is extracted, for the table in
 //! `tests/captures/README.md` and the list of gaps in `docs/frameworks.md`. The counts come from
-//! the comparison in `captures`, and prove no more than it does.
+//! the comparison in `captures`. Proves nothing beyond that comparison.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

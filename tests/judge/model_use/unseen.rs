@@ -78,7 +78,7 @@ fn no_model_is_called_where_the_service_records_models() {
     ] {
         assert_eq!(process.judge(service, has_model), expected, "{service}");
     }
-    // Traces that are judged together count for each other.
+    // A model span also counts for traces that are judged together with its trace.
     let mut both = spans(100, false);
     both.extend(spans(101, true));
     assert_eq!(process.judge_each("third", both), [Pass, Fail]);

@@ -9,8 +9,8 @@ use serde_json::json;
 use super::{Made, calls, is_before, written};
 use crate::support::calls::trajectory;
 
-/// Returns the number of consecutive retries that led to a call. A call is a retry if the last
-/// earlier call of its name, by end, had failed.
+/// Returns the number of consecutive retries that led to a call. A call is a retry if the earlier
+/// call of its name that ended last had failed.
 fn n_retries(calls: &[Made], x: usize) -> usize {
     let is_earlier = |y: &usize| {
         *y != x && calls[*y].name == calls[x].name && is_before(calls, "interval", *y, x)

@@ -66,7 +66,7 @@ struct Made<'a> {
     now: u64,
     n_ids: u32,
     knows_flags: bool,
-    /// How far the clock of each process is ahead.
+    /// The lead of each process's clock in nanoseconds.
     skews: [i64; 2],
 }
 

@@ -58,8 +58,8 @@ impl ExpectedPart<'_> {
         }
     }
 
-    /// Returns the size of the difference between a call and the expectation, for comparing calls,
-    /// and the difference itself.
+    /// Returns the difference between a call and the expectation. The number is the size of the
+    /// difference; it serves to compare calls.
     fn difference(self, call: usize, captured: &mut CapturedValues<'_>) -> (usize, Difference) {
         match self {
             Self::Args(args, agreement) => {

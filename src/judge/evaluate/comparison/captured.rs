@@ -63,7 +63,7 @@ pub(crate) fn kind_of(value: &Value) -> Option<&'static str> {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Known<T> {
-    /// Captured whole.
+    /// The complete value was captured.
     Value(T),
     /// The call has no value: other calls recorded in the same way have one, so capture is on.
     None,

@@ -31,9 +31,9 @@ pub fn common_subsequence(actual: &[u32], expected: &[u32]) -> Option<Subsequenc
 }
 
 /// Matches all expected names, each with the last call that can be its match; `None` if that is
-/// impossible. A match of all names is what the walk back finds, too, because the walk drops a call
-/// rather than a name if both cost nothing. Most agents behave as expected, so this shortcut saves
-/// most of the work.
+/// impossible. If all names match, the walk back finds the same result: it drops a call rather than
+/// a name if both cost nothing. Most agents behave as expected, so this shortcut saves most of the
+/// work.
 fn whole(actual: &[u32], expected: &[u32]) -> Option<Subsequence> {
     let mut n_left = expected.len();
     let mut pairs = Vec::with_capacity(n_left);

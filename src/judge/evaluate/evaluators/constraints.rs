@@ -69,15 +69,13 @@ use crate::extract::Trajectory;
 /// | `exactly` | the run | `count` (1) calls `a` were made | `count` |
 /// | `init`, `end` | the run, if it has calls | the first or the last call is an `a` | `overlap` |
 /// | `responded_existence` | each `a` | there is a `b`, in any order | `b`, `within`, `same` |
-/// | `coexistence` | each `a`, each `b` | a call of the other kind exists | `b`, `within`, `same` |
-/// | `not_coexistence` | each `a`, each `b` | no call of the other kind exists | `b`, `within`,
-/// `same` |
+/// | `coexistence` | each `a`, each `b` | a call of the other kind | `b`, `within`, `same` |
+/// | `not_coexistence` | each `a`, each `b` | no call of the other kind | `b`, `within`, `same` |
 /// | `response` | each `a` | a `b` comes after it | `b`, `within`, `same`, `overlap` |
 /// | `alternate_response` | each `a` | a `b` comes after it, before the next `a` | as above |
 /// | `chain_response` | each `a` | the next call is a `b` | as above |
 /// | `precedence` | each `b` | an `a` comes before it | as above |
-/// | `alternate_precedence` | each `b` | an `a` comes before it, after the previous `b` | as above
-/// |
+/// | `alternate_precedence` | each `b` | an `a` comes between the previous `b` and it | as above |
 /// | `chain_precedence` | each `b` | the previous call is an `a` | as above |
 /// | `succession` | each `a`, each `b` | `response` and `precedence` | as above |
 /// | `alternate_succession` | each `a`, each `b` | both `alternate_…` rules above | as above |

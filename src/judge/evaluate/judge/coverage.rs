@@ -116,8 +116,7 @@ impl Coverage {
     /// Counts new trajectories, and their first evaluations by the active criteria.
     pub fn note(&mut self, trajectories: &[Arc<Trajectory>], evaluations: &[Evaluation]) {
         for tally in &mut self.criteria {
-            // A session closes after its turns. Only the sessions that some criterion selects are
-            // seen here.
+            // `trajectories` contains no sessions. A session counts when a criterion selects it.
             if tally.criterion.scope != Scope::Session {
                 tally.n_seen += trajectories.len() as u64;
             }

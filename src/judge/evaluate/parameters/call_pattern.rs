@@ -408,8 +408,8 @@ impl<'a> CallReader<'a> {
         match pattern.fit_values(position, call_idx, &mut self.captured) {
             Fit::Known(fit) => fit,
             Fit::Lacks(argument) => {
-                // While the position may still turn out not to match, the missing argument is no
-                // error.
+                // If the position may turn out not to match, the missing argument is not certainly
+                // an error.
                 let is_first = (self.fault.as_ref()).is_none_or(|fault| call_idx < fault.call_idx);
                 if position == Tri::Yes && is_first {
                     self.fault = Some(self.missing_argument(pattern, call_idx, argument));

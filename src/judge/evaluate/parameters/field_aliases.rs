@@ -214,7 +214,7 @@ impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for Key<K> {
 
 /// Implements serde for a struct with `#[serde(remote = "Self")]`, so that parsing returns these
 /// hints. (The type of a field checks that field. `Evaluate::check` compares fields with each
-/// other, because it can place the errors better.)
+/// other, because it can report the errors at better positions.)
 macro_rules! read_with_hints {
     ($name:ident) => {
         impl<'de> serde::Deserialize<'de> for $name {

@@ -31,7 +31,8 @@ pub enum MatchScore {
     F1,
     /// The longest common subsequence, as a share of the expected calls.
     LcsRatio,
-    /// The smallest number of changes that turns one list into the other.
+    /// 1 minus the smallest number of changes that turn one list into the other, as a share of the
+    /// longer list.
     Edit,
 }
 

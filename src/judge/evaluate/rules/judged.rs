@@ -396,7 +396,7 @@ fn of_run(kept: Tri, kept_so_far: bool, breach: impl FnOnce() -> Breach) -> Tall
 }
 
 /// Returns the share with bounds for the rest of a cut trace. Further calls may have any position,
-/// and satisfy or violate most rules.
+/// so they can satisfy or violate most rules.
 fn for_good(
     rule: &Rule,
     share: Share,
