@@ -192,8 +192,8 @@ pub struct Replay {
 /// Options of `demo`.
 #[derive(Debug, Args)]
 pub struct Demo {
-    /// Keep running after the session and print the address of the page that shows the run; Ctrl+C
-    /// ends it.
+    /// Keep the sidecar running after the session, and print the address of the page that shows the
+    /// run. Stop it with Ctrl+C.
     #[arg(long)]
     pub keep: bool,
     /// Rejects `--config` and `--set`.

@@ -292,8 +292,8 @@ struct Backend {
 #[derive(Default)]
 struct Taken(Mutex<Arrived>);
 
-/// Statistics of the received requests. Comparing them with the sent requests shows which are
-/// originals.
+/// Counts of the received requests. A request whose bytes equal a sent request is an original; all
+/// others contain scores or metrics.
 #[derive(Default, Clone, Copy)]
 struct Arrived {
     n_originals: usize,

@@ -175,7 +175,7 @@ fn call_to_json(call: &ToolCall) -> Value {
     })
 }
 
-/// The values of calls that are shown.
+/// Determines which values of calls are shown.
 #[derive(Clone, Copy)]
 pub(super) enum Shown<'a> {
     /// No values.

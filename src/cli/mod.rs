@@ -125,8 +125,8 @@ pub fn main(
     let cli = match Cli::parse_arguments(arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to standard output and are no failures. A closed pipe is no
-            // failure either.
+            // Help and version are printed to standard output, and the exit code is 0. A failed
+            // print, such as to a closed pipe, is ignored.
             let _ = error.print();
             return u8::from(error.use_stderr()) * Exit::Usage.code();
         }

@@ -18,7 +18,7 @@ fn set(name: &str) -> String {
     std::env::var(name).expect("tests/kafka/run sets it")
 }
 
-/// A login at the broker's listener that requires one.
+/// A login for the broker's listener that requires a login.
 struct Login {
     user: &'static str,
     mechanism: &'static str,

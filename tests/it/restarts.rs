@@ -137,8 +137,8 @@ async fn wait_for_scores(backend: &Backend, n_scores: usize) {
     .await;
 }
 
-/// Waits until all scores are delivered and the journal's record of the delivery precedes any
-/// request that is acknowledged later.
+/// Waits until all scores are delivered. The journal then contains a record of the delivery before
+/// any later request.
 async fn wait_until_delivered(admin: &str, n_scores: usize) {
     wait_for_both_shapes(admin, "spanscore_scores_sent_total", n_scores).await;
 }
@@ -261,8 +261,8 @@ async fn open_traces_that_are_kept_at_a_stop_go_on_at_the_next_start() {
     }
 }
 
-/// Waits until this number of scores is queued for each destination and on disk, and the journal's
-/// record of their judgements precedes any request that is acknowledged later.
+/// Waits until `n_scores` scores are queued for each destination and written to disk. The journal
+/// then contains their judgements before any later request.
 async fn wait_until_kept(admin: &str, n_scores: usize) {
     wait_for_both_shapes(admin, "spanscore_scores_queued", n_scores).await;
 }

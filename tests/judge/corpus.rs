@@ -73,10 +73,10 @@ struct Expected {
     /// The expected fields of every evaluation, in order. A single evaluation needs no list.
     #[serde(default)]
     answers: Option<Vec<Map<String, Value>>>,
-    /// A part of the message that rejects the criterion.
+    /// A text that the error contains if the criterion must be rejected.
     #[serde(default)]
     refused: Option<String>,
-    /// A part of each warning, in order.
+    /// A text that each warning contains, in order.
     #[serde(default)]
     warnings: Option<Vec<String>>,
 }

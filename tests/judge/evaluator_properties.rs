@@ -412,7 +412,7 @@ proptest! {
         }
     }
 
-    /// Two evaluations with the same visible text must have the same hash, and only these. The hash
+    /// Two evaluations must have the same hash exactly if their visible texts are equal. The hash
     /// is computed without rendering text. The calls have equal names, but may have different
     /// values, or may have ended in only one of the trajectories.
     #[test]

@@ -194,8 +194,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Any of the spans arrive early, some of them unfinished, and the root never does. The trace
-    /// is judged, and then the rest arrives.
+    /// Some spans arrive early, a few of them unfinished, but not the root. The trace is judged,
+    /// and then the other spans arrive.
     #[test]
     fn a_verdict_given_early_stands_when_the_rest_arrives(
         (spans, early) in calls().prop_flat_map(|calls| {

@@ -14,7 +14,7 @@ use crate::extract::Trajectory;
 /// The version of the file format.
 const VERSION: u64 = 1;
 
-/// Maximum number of rows in a group. This many are enough for any comparison, and need about 20
+/// Maximum number of rows in a group. That number suffices for any comparison, and needs about 20
 /// KB.
 const MAX_ROWS: usize = 1000;
 

@@ -70,8 +70,8 @@ pub struct GroupDrift {
     pub n_runs: usize,
     /// One measurement for each measure, in the order of [`Measure::ALL`].
     pub measurements: Vec<Measurement>,
-    /// The tool that `ToolUse` measures. The shares are those of the runs that call it, in the
-    /// baseline and in the window.
+    /// The tool that `ToolUse` measures, with the share of runs that call it in the baseline and in
+    /// the window.
     pub tool_use: Option<(String, [f64; 2])>,
     /// Tools that only the window's runs called.
     pub new_tools: Vec<String>,
@@ -427,9 +427,9 @@ impl<'a> Pool<'a> {
     }
 
     /// Returns the tool whose share of runs differs most significantly; if no difference counts,
-    /// the tool with the largest difference. Differences are measured in standard deviations,
-    /// because in varied runs chance changes the shares of frequent tools more than a rare tool's
-    /// share can ever change.
+    /// the tool with the largest difference. Differences are measured in standard deviations: in
+    /// varied runs, chance alone changes the share of a frequent tool by more than a rare tool's
+    /// share can change at all.
     fn tool_use(&self, old: &Totals, new: &Totals) -> ToolUse {
         let of_tool = |tool: usize| {
             let used = [old.runs_with[tool], new.runs_with[tool]].map(|n| n as f64);

@@ -1,6 +1,6 @@
-//! Runs a test in its own network namespace, and returns the folder of the backends. The test
-//! program starts itself again inside the namespace, because moving a running process there needs
-//! unsafe code.
+//! Runs a test in its own network namespace, and finds the folder of the backends. The test program
+//! starts itself again inside the namespace, because moving a running process there needs unsafe
+//! code.
 
 use std::env;
 use std::io::Write;

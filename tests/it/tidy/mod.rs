@@ -19,9 +19,9 @@ use std::process::Command;
 /// refusal of its queue, which has one type from the queue to the response, and for the largest
 /// request that the queue accepts. `export::score_*` and `export::writer_*` use the enums and
 /// writers of `scores` in `config`, so that each exists once. `listen` accepts connections for both
-/// `receive` and `admin`. `page` parses the criteria that a person tries as `register` parses those
-/// of its callers. A row such as `export::score` also covers `export::score_line`. Files inside a
-/// room may import their own room.
+/// `receive` and `admin`. `page` parses criteria that a person tries, with the parser of
+/// `register`. A row such as `export::score` also covers `export::score_line`. Files inside a room
+/// may import their own room.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("sync", &[]),
     ("rfc3339", &[]),

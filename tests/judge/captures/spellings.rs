@@ -1,6 +1,6 @@
 //! Extracts the calls from `tests/data/spellings`: for each spelling of a call, the smallest
-//! request that contains it, written by hand after what products send. Does not prove what else a
-//! product sends; recorded sessions do.
+//! request that contains it, written by hand after what products send. Does not prove which other
+//! attributes a product sends; recorded sessions do.
 
 use std::path::Path;
 

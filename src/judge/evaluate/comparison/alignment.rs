@@ -7,12 +7,12 @@ use std::mem::discriminant;
 
 use text::{Clean, code, counted};
 
-/// Maximum number of alignment entries in a text: a person reads no more, and a runaway agent makes
+/// Maximum number of alignment entries in a text. A person reads no more, and a runaway agent makes
 /// thousands of calls.
 const MAX_ENTRIES: usize = 16;
-/// Maximum length of a run of entries of one kind that is shown unfolded.
+/// A run of more entries of one kind is folded.
 const MAX_RUN: usize = 6;
-/// Number of entries that stay visible of a folded run next to the first difference.
+/// In a folded run, the number of visible entries next to the first difference.
 const N_SHOWN_OF_RUN: usize = 2;
 
 pub(crate) struct Alignment<'a> {

@@ -325,8 +325,7 @@ impl<'a> CapturedValues<'a> {
         let unfinished = self.trajectory.cut_short && (part.payload.is_none() || part.may_change);
         match part.payload {
             Some(payload) if !payload.is_cut() && !unfinished => return Some(Some(payload)),
-            // Every call is answered by a message. If the message is missing, the result is
-            // unknown.
+            // A message answers every call. Without the message, the result is unknown.
             None if part.is_captured && of_result && self.trajectory.from_messages => {
                 self.note_cut(call_idx);
                 return None;

@@ -76,8 +76,8 @@ fn by_rows(actual: &[u32], expected: &[u32]) -> Subsequence {
         }
     }
     // In each row, the walk stops at the last remaining column that has the call's name (the call
-    // is matched) or at which the row rises (the call is dropped). Skipped columns are dropped
-    // names.
+    // is matched) or at which the row rises (the call is dropped). The names of skipped columns are
+    // dropped.
     let mut pairs = Vec::new();
     let mut end = expected.len();
     for call_idx in (0..actual.len()).rev() {

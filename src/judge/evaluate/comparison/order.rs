@@ -38,7 +38,7 @@ pub(crate) struct Intervals {
     pub(crate) end: Vec<i64>,
     /// The start of each call in Unix nanoseconds, even if its group counts as one interval.
     begun: Vec<i64>,
-    /// The end of each call, likewise.
+    /// The end of each call in Unix nanoseconds, even if its group counts as one interval.
     done: Vec<i64>,
     /// True for calls whose times are unknown.
     untimed: Vec<bool>,

@@ -1,4 +1,4 @@
-//! Rows that show expectations beside calls, so that a person finds the difference immediately.
+//! Rows that show expectations next to calls, so that a person finds differences immediately.
 
 use serde::Serialize;
 

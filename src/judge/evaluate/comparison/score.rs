@@ -91,18 +91,17 @@ pub struct EvaluationError {
 /// The result of an evaluator for one trajectory, before the threshold is applied.
 #[derive(Debug)]
 pub(crate) struct Score<E> {
-    /// From 0 to 1, for the trajectory as it is; missing evidence counts as no match.
+    /// The score from 0 to 1 for the trajectory as it is. Missing evidence counts as no match.
     pub(crate) value: f64,
-    /// The lowest possible value, whatever the missing evidence and the rest of a cut trace
-    /// contain.
+    /// The lowest value that the missing evidence and the rest of a cut trace could cause.
     pub(crate) least: f64,
-    /// The highest possible value.
+    /// The highest value that these could cause.
     pub(crate) most: f64,
     /// A call to which the criterion cannot be applied.
     pub(crate) fault: Option<CallError>,
     /// True if the rest of a cut trace may contain a call to which the criterion cannot be applied.
     pub(crate) may_fault: bool,
-    /// Evidence that the evaluator needed and that was not captured.
+    /// Evidence that the evaluator needed but that was not captured.
     pub(crate) missing: Missing,
     /// The first value that a pattern or condition could not match because the value is not text,
     /// or that is missing in a sum.
@@ -117,7 +116,7 @@ pub(crate) struct Score<E> {
 }
 
 impl<E> Score<E> {
-    /// Creates a score that lies between two bounds, whatever the missing evidence contains.
+    /// Creates a score with these bounds.
     pub(crate) fn between(value: f64, least: f64, most: f64, evidence: E) -> Self {
         Self {
             value,
@@ -164,7 +163,7 @@ pub(crate) struct Rendered {
     pub(crate) text: String,
     /// The calls to blame, as indices in the trajectory.
     pub(crate) offending: Vec<usize>,
-    /// The expectations beside the calls.
+    /// Rows that show expectations next to calls.
     pub(crate) rows: Vec<AlignmentRow>,
     /// The reference evaluator's own justification fields, a JSON object.
     pub(crate) details: Value,
@@ -217,17 +216,17 @@ pub(crate) enum ReadBy {
     Key,
 }
 
-/// Records at which paths of a criterion the calls that match the rest of the pattern have values.
-/// Each mask has one bit for each of the first 64 paths.
+/// Records the paths of a criterion at which calls have values. Only calls that match the rest of
+/// the pattern count. Each mask has one bit for each of the first 64 paths.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PathsSeen {
     /// Paths at which some call has a value.
     pub(crate) somewhere: u64,
-    /// Paths at which none of these calls has a value.
+    /// Paths at which no call has a value.
     pub(crate) nowhere: u64,
 }
 
-/// Evidence that an evaluator needed and that was not captured.
+/// Evidence that an evaluator needed but that was not captured.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Missing {
     /// True if no call of the trajectory has arguments.

@@ -17,7 +17,7 @@ use crate::evaluate::parameters::pattern::{FieldError, PatternCompiler, PatternL
 use crate::extract::{CASE_ID, Trajectory};
 
 /// The expectation of one run: fields that replace those of criteria with the same evaluator. All
-/// other fields keep the criterion's values.
+/// other fields retain the criterion's values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expectation {
     /// The [`CASE_ID`] of the run; without an id, the run is found by position.
@@ -140,8 +140,8 @@ impl Expectation {
     }
 
     /// Returns the criteria for this run. A criterion with the expectation's evaluator gets the
-    /// expectation's fields; all other criteria stay unchanged. A criterion that rejects the fields
-    /// becomes an error, which can happen if it was registered after the example was read.
+    /// expectation's fields; all other criteria remain unchanged. A criterion that rejects the
+    /// fields becomes an error, which can happen if it was registered after the example was read.
     pub fn replace(&self, criteria: &[Arc<Criterion>]) -> Vec<Applied> {
         let replaced = |criterion: &Arc<Criterion>| {
             if !self.is_for(criterion) {

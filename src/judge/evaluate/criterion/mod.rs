@@ -231,7 +231,7 @@ impl JsonSchema for Criterion {
     }
 }
 
-/// A criterion as it is written: it selects trajectories, and says what it expects of them.
+/// A criterion as it is written: a selector of trajectories, and an expectation.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WrittenCriterion {

@@ -6,7 +6,7 @@ use serde_json::json;
 use text::{code, counted};
 
 use super::{
-    AskedPath, Evaluate, Judgement, NamedTool, SHORTCUTS_RAISE_NO_ALARM, ToolName, WatchedCalls,
+    Evaluate, FollowedPath, Judgement, NamedTool, SHORTCUTS_RAISE_NO_ALARM, ToolName, WatchedCalls,
 };
 use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
 use crate::evaluate::comparison::order::Concurrency;
@@ -16,11 +16,11 @@ use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader, Calls};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::pattern::PlacedPattern;
 use crate::evaluate::parameters::rule::{Rule, TotalOf};
-use crate::evaluate::parameters::told::{Told, ValuesTold};
+use crate::evaluate::parameters::shown_values::{ExplainContext, ShownValues};
 use crate::evaluate::rules::activations::{Breach, NearMiss, RuleFound};
 use crate::evaluate::rules::judged::{RuleJudge, most_after_violation};
 use crate::evaluate::rules::rule_explanation;
-use crate::evaluate::rules::templates::{is_never_kept, questions};
+use crate::evaluate::rules::templates::{is_never_kept, requirements};
 use crate::extract::Trajectory;
 
 /// Did the calls follow rules about their order, number and values?
@@ -71,16 +71,16 @@ use crate::extract::Trajectory;
 /// | `responded_existence` | each `a` | there is a `b`, in any order | `b`, `within`, `same` |
 /// | `coexistence` | each `a`, each `b` | a call of the other kind | `b`, `within`, `same` |
 /// | `not_coexistence` | each `a`, each `b` | no call of the other kind | `b`, `within`, `same` |
-/// | `response` | each `a` | a `b` comes after it | `b`, `within`, `same`, `overlap` |
-/// | `alternate_response` | each `a` | a `b` comes after it, before the next `a` | as above |
+/// | `response` | each `a` | a `b` follows it | `b`, `within`, `same`, `overlap` |
+/// | `alternate_response` | each `a` | a `b` follows it before the next `a` | as above |
 /// | `chain_response` | each `a` | the next call is a `b` | as above |
-/// | `precedence` | each `b` | an `a` comes before it | as above |
-/// | `alternate_precedence` | each `b` | an `a` comes between the previous `b` and it | as above |
+/// | `precedence` | each `b` | an `a` precedes it | as above |
+/// | `alternate_precedence` | each `b` | an `a` lies between the previous `b` and it | as above |
 /// | `chain_precedence` | each `b` | the previous call is an `a` | as above |
 /// | `succession` | each `a`, each `b` | `response` and `precedence` | as above |
 /// | `alternate_succession` | each `a`, each `b` | both `alternate_…` rules above | as above |
 /// | `chain_succession` | each `a`, each `b` | both `chain_…` rules above | as above |
-/// | `not_succession` | each `b` | no `a` comes before it | as above |
+/// | `not_succession` | each `b` | no `a` precedes it | as above |
 /// | `not_chain_succession` | each `b` | the previous call is not an `a` | as above |
 /// | `total` | each `a` | the sum of `of` so far is at most `max` | `of`, `max`, `within`, `same` |
 ///
@@ -167,10 +167,12 @@ const MAX_DESCRIBED: usize = 8;
 const NO_COPY: &str = "no literal copy was seen";
 
 /// Returns true if a rule that forbids literal copies is satisfied.
-fn bars_copies(rule: &Rule, found: &RuleFound) -> bool {
+fn forbids_copies(rule: &Rule, found: &RuleFound) -> bool {
     found.is_satisfied() == Some(true)
         && rule.shape().same.iter().any(|same| same.copied().is_some())
-        && questions(rule).iter().any(|question| question.bars)
+        && requirements(rule)
+            .iter()
+            .any(|requirement| requirement.is_forbidden)
 }
 
 /// Search budget for the text about one rule: its calls are matched again, and copies are measured.
@@ -181,10 +183,10 @@ const MAX_SEARCH_FOR_TEXT: u64 = MAX_SEARCH / 8;
 fn values_of(
     rule: &Rule,
     found: &RuleFound,
-    told: Told<'_>,
+    context: ExplainContext<'_>,
     reader: &mut CallReader<'_>,
-) -> ([ValuesTold; 2], String) {
-    let [mut values, mut of_nearest] = [ValuesTold::default(), ValuesTold::default()];
+) -> ([ShownValues; 2], String) {
+    let [mut values, mut of_nearest] = [ShownValues::default(), ShownValues::default()];
     let Some((violating, breach)) = &found.first else {
         return Default::default();
     };
@@ -198,7 +200,7 @@ fn values_of(
     if let Some(first) = found.offending().next() {
         for pattern in asked.into_iter().flatten().flat_map(Calls::patterns) {
             if !pattern.conditions.is_empty() && reader.fit(pattern, Tri::Yes, first) > Tri::No {
-                pattern.tell_values(first, told, &mut values);
+                pattern.show_values(first, context, &mut values);
             }
         }
     }
@@ -207,21 +209,21 @@ fn values_of(
         (Some(NearMiss::Differs { call, same }), Some(violating)) => {
             let entries = same.iter().filter_map(|at| shape.same.get(*at));
             let paths = entries.map(|entry| {
-                entry.tell_value(*violating, !is_b, told, &mut values);
-                let path = entry.tell_value(*call, is_b, told, &mut of_nearest);
+                entry.show_value(*violating, !is_b, context, &mut values);
+                let path = entry.show_value(*call, is_b, context, &mut of_nearest);
                 code(path.as_str())
             });
             let paths = paths.collect::<Vec<_>>().join(" and ");
-            let called = told.trajectory.called(*call);
+            let called = context.trajectory.called(*call);
             let is_told = !of_nearest.text("", "").is_empty();
             let paths = if is_told { String::new() } else { format!(" in {paths}") };
             Some(format!("{called} differs{paths}"))
         }
         (Some(NearMiss::ByName { call, pattern }), _) => {
             if let Some(pattern) = kind(is_b).patterns().nth(*pattern) {
-                pattern.tell_values(*call, told, &mut of_nearest);
+                pattern.show_values(*call, context, &mut of_nearest);
             }
-            Some(format!("by name {}", told.trajectory.called(*call)))
+            Some(format!("by name {}", context.trajectory.called(*call)))
         }
         _ => None,
     };
@@ -299,20 +301,20 @@ impl Evaluate for Constraints {
         named
     }
 
-    fn paths(&self) -> Vec<AskedPath<'_>> {
+    fn paths(&self) -> Vec<FollowedPath<'_>> {
         let mut paths = Vec::new();
         for rule in &self.rules {
             let shape = rule.shape();
-            paths.extend(AskedPath::of_conditions(shape.patterns()));
+            paths.extend(FollowedPath::of_conditions(shape.patterns()));
             for same in shape.same {
                 let kinds = [(&same.a, shape.a), (&same.b, shape.b.unwrap_or(shape.a))];
-                paths.extend(kinds.map(|(path, calls)| AskedPath {
+                paths.extend(kinds.map(|(path, calls)| FollowedPath {
                     is_of_texts: same.copied().is_some(),
-                    ..AskedPath::new(path, calls)
+                    ..FollowedPath::new(path, calls)
                 }));
             }
             if let Rule::Total(TotalOf { a, of, .. }) = rule {
-                paths.push(AskedPath::new(of, a));
+                paths.push(FollowedPath::new(of, a));
             }
         }
         paths
@@ -334,18 +336,18 @@ impl Evaluate for Constraints {
         let (mut rows, mut rules) = (Vec::new(), Vec::new());
         let (mut violations, mut offending) = (Vec::new(), Vec::new());
         for (rule, found) in self.rules.iter().zip(found) {
-            let told = judgement.told();
-            let mut reader = CallReader::new(told.trajectory, MAX_SEARCH_FOR_TEXT);
+            let context = judgement.context();
+            let mut reader = CallReader::new(context.trajectory, MAX_SEARCH_FOR_TEXT);
             let captured = &mut reader.captured;
-            let mut violation = rule_explanation::violation(rule, found, told, captured);
-            let ([values, nearest], shown) = values_of(rule, found, told, &mut reader);
+            let mut violation = rule_explanation::violation(rule, found, context, captured);
+            let ([values, nearest], shown) = values_of(rule, found, context, &mut reader);
             violation
                 .iter_mut()
                 .for_each(|sentence| sentence.push_str(&shown));
             let note = match (&violation, found.n_activations) {
                 (Some(sentence), _) => Some(sentence.clone()),
-                (None, 0) => Some(rule_explanation::asking(rule)),
-                (None, _) => bars_copies(rule, found).then(|| NO_COPY.to_owned()),
+                (None, 0) => Some(rule_explanation::no_activations(rule)),
+                (None, _) => forbids_copies(rule, found).then(|| NO_COPY.to_owned()),
             };
             let same = rule_explanation::same_text(rule, |_| None);
             let within = rule_explanation::within_text(rule);
@@ -386,7 +388,7 @@ impl Evaluate for Constraints {
                 details["path"] = json!(of);
                 details["max"] = json!(max);
                 if let Some((_, Breach::Total { sum, .. })) = &found.first
-                    && told.explain.values
+                    && context.explain.values
                 {
                     details["sum"] = json!(sum);
                 }
@@ -462,7 +464,7 @@ impl Constraints {
                 .iter()
                 .filter(|found| found.is_satisfied() == Some(true));
             let mut rules = self.rules.iter().zip(found);
-            let copies = rules.any(|(rule, found)| bars_copies(rule, found));
+            let copies = rules.any(|(rule, found)| forbids_copies(rule, found));
             return format!(
                 "{} kept, {}{}",
                 counted(kept.count(), "rule", "rules"),
@@ -471,7 +473,11 @@ impl Constraints {
             );
         }
         const MAX_NAMED: usize = 4;
-        let mut nothing: Vec<String> = self.rules.iter().map(rule_explanation::asking).collect();
+        let mut nothing: Vec<String> = self
+            .rules
+            .iter()
+            .map(rule_explanation::no_activations)
+            .collect();
         nothing.dedup();
         nothing.truncate(MAX_NAMED);
         format!("nothing to check: {}", nothing.join(", "))

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 use text::{code, counted, duration_text};
 
-use super::{AskedPath, Evaluate, Judgement, NamedTool, ToolName, WatchedCalls};
+use super::{Evaluate, FollowedPath, Judgement, NamedTool, ToolName, WatchedCalls};
 use crate::evaluate::comparison::alignment::times;
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::comparison::rows::AlignmentRow;
@@ -213,8 +213,8 @@ impl Evaluate for Efficiency {
             .collect()
     }
 
-    fn paths(&self) -> Vec<AskedPath<'_>> {
-        AskedPath::of_conditions(self.ignore.iter().map(|entry| &entry.pattern)).collect()
+    fn paths(&self) -> Vec<FollowedPath<'_>> {
+        FollowedPath::of_conditions(self.ignore.iter().map(|entry| &entry.pattern)).collect()
     }
 
     fn reads_models(&self) -> bool {
@@ -314,7 +314,7 @@ impl Efficiency {
         number.map(|Most(number)| u64::from(number))
     }
 
-    /// Returns whether the limit is satisfied so far; false if the duration is unknown.
+    /// Returns true if the limit is satisfied so far; false if the duration is unknown.
     fn is_kept_so_far(&self, found: &LimitFound) -> bool {
         match (found.kept, found.actual, self.most(found.limit)) {
             (Tri::Maybe, Some(actual), Some(most)) => actual <= most,

@@ -25,7 +25,7 @@ use crate::evaluate::comparison::score::{Explain, Rendered, Score, Verdict};
 use crate::evaluate::comparison::value_path::ValuePath;
 use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader};
 use crate::evaluate::parameters::pattern::{FieldError, PatternCompiler, PlacedPattern};
-use crate::evaluate::parameters::told::Told;
+use crate::evaluate::parameters::shown_values::ExplainContext;
 use crate::extract::Trajectory;
 
 use constraints::Constraints;
@@ -138,11 +138,11 @@ macro_rules! evaluators {
             /// for each path, as in
             /// [`PathsSeen::nowhere`](crate::evaluate::comparison::score::PathsSeen::nowhere).
             pub(super) fn nowhere(&self, paths: u64) -> Vec<String> {
-                let asked = match self { $(Self::$name(of) => of.paths(),)+ };
+                let followed = match self { $(Self::$name(of) => of.paths(),)+ };
                 let mut sentences: Vec<String> = Vec::new();
                 let leads_nowhere = |(_, at): &(_, u32)| paths >> at & 1 == 1;
-                for (asked, _) in asked.iter().zip(0..u64::BITS).filter(leads_nowhere) {
-                    let sentence = asked.leads_nowhere();
+                for (followed, _) in followed.iter().zip(0..u64::BITS).filter(leads_nowhere) {
+                    let sentence = followed.leads_nowhere();
                     if !sentences.contains(&sentence) {
                         sentences.push(sentence);
                     }
@@ -236,7 +236,7 @@ pub(super) enum ToolName<'a> {
     Of(&'a CallPattern),
 }
 
-pub(super) struct AskedPath<'a> {
+pub(super) struct FollowedPath<'a> {
     pub(super) path: &'a ValuePath,
     /// The calls in which the path is followed.
     calls: &'a dyn fmt::Display,
@@ -244,7 +244,7 @@ pub(super) struct AskedPath<'a> {
     is_of_texts: bool,
 }
 
-impl<'a> AskedPath<'a> {
+impl<'a> FollowedPath<'a> {
     /// Returns the paths in the conditions of patterns.
     fn of_conditions(
         patterns: impl Iterator<Item = &'a CallPattern>,
@@ -276,10 +276,10 @@ impl<'a> AskedPath<'a> {
 impl<E> Score<E> {
     /// Adds the evidence that the reader found missing, and the outcome for each of the evaluator's
     /// paths.
-    fn read_by(&mut self, reader: CallReader<'_>, paths: &[AskedPath<'_>]) {
+    fn read_by(&mut self, reader: CallReader<'_>, paths: &[FollowedPath<'_>]) {
         let CallReader { captured, fault } = reader;
         self.fault = fault;
-        self.paths = captured.paths_seen(paths.iter().map(|asked| asked.path));
+        self.paths = captured.paths_seen(paths.iter().map(|followed| followed.path));
         self.searched = captured.searched();
         (self.missing, self.unusable) = (captured.missing, captured.unusable);
     }
@@ -297,8 +297,8 @@ pub(super) struct Judgement<'a> {
 
 impl<'a> Judgement<'a> {
     /// Returns the trajectory, and the settings that limit which of its values a text may show.
-    fn told(&self) -> Told<'a> {
-        Told {
+    fn context(&self) -> ExplainContext<'a> {
+        ExplainContext {
             trajectory: self.trajectory,
             explain: self.explain,
         }
@@ -384,7 +384,7 @@ pub(super) trait Evaluate {
     fn named_tools(&self) -> Vec<NamedTool<'_>>;
 
     /// Returns the paths that the evaluator follows, in the order of the parameters.
-    fn paths(&self) -> Vec<AskedPath<'_>> {
+    fn paths(&self) -> Vec<FollowedPath<'_>> {
         Vec::new()
     }
 

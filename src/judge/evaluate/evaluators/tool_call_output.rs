@@ -39,7 +39,7 @@ use crate::extract::Trajectory;
 ///
 /// # When the trace was cut short
 /// Further calls can only add matches: a score that has reached the threshold passes for certain,
-/// and none fails for certain (except an empty expectation, once anything was called). If results
+/// and no score fails for certain (except for an empty list, once anything was called). If results
 /// were not captured, were cut or have not arrived, there is a verdict only if the missing results
 /// cannot change it.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{
-    AskedPath, Evaluate, Judgement, NamedTool, SHORTCUTS_RAISE_NO_ALARM, ToolName, WatchedCalls,
+    Evaluate, FollowedPath, Judgement, NamedTool, SHORTCUTS_RAISE_NO_ALARM, ToolName, WatchedCalls,
 };
 use crate::evaluate::comparison::alignment::times;
 use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
@@ -17,7 +17,7 @@ use crate::evaluate::parameters::call_pattern::{
 };
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::pattern::{FieldError, PlacedPattern};
-use crate::evaluate::parameters::told::ValuesTold;
+use crate::evaluate::parameters::shown_values::ShownValues;
 use crate::extract::Trajectory;
 
 /// Were the required calls made, in the right sequence, and no disallowed calls?
@@ -110,14 +110,15 @@ const MAX_SEARCH_FOR_ROWS: u64 = MAX_SEARCH / 8;
 /// The findings for all entries.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct EntriesFound {
-    /// For each `required` entry: whether it is satisfied. If not, `n_calls` calls certainly match.
-    /// If none does, `call_idx` is the first call that matches by name, but not by `where`.
+    /// The result of each `required` entry. For an unsatisfied entry, `n_calls` is the number of
+    /// calls that certainly match. If it is 0, `call_idx` is the first call that matches by name,
+    /// but not by `where`.
     required: Vec<EntryFound>,
-    /// For each `disallowed` entry: whether it is violated. If so, `n_calls` calls certainly
-    /// violate it, and `call_idx` is the first of them.
+    /// The result of each `disallowed` entry. For a violated entry, `n_calls` is the number of
+    /// calls that certainly violate it, and `call_idx` is the first of them.
     disallowed: Vec<EntryFound>,
-    /// Whether the sequence is satisfied. If not, the first `n_calls` entries certainly match, the
-    /// last of them with the call `call_idx`.
+    /// The result of the sequence. If it is not satisfied, `n_calls` is the number of its first
+    /// entries that certainly match, and `call_idx` is the call of the last of them.
     sequence: Option<EntryFound>,
     /// The calls that certainly violate an entry, by index.
     offending: Vec<usize>,
@@ -215,8 +216,8 @@ impl Evaluate for ToolCalls {
             .collect()
     }
 
-    fn paths(&self) -> Vec<AskedPath<'_>> {
-        AskedPath::of_conditions(self.patterns()).collect()
+    fn paths(&self) -> Vec<FollowedPath<'_>> {
+        FollowedPath::of_conditions(self.patterns()).collect()
     }
 
     fn reads_order(&self) -> bool {
@@ -224,9 +225,9 @@ impl Evaluate for ToolCalls {
     }
 
     fn report(&self, found: &EntriesFound, judgement: &Judgement<'_>) -> Rendered {
-        let told = judgement.told();
+        let context = judgement.context();
         let mut sentences = Vec::new();
-        let (mut values, mut nearest) = (ValuesTold::default(), ValuesTold::default());
+        let (mut values, mut nearest) = (ShownValues::default(), ShownValues::default());
         for (entry, found) in self.disallowed.iter().zip(&found.disallowed) {
             if let Some(first) = found.call_idx {
                 let are = match found.n_calls {
@@ -234,11 +235,11 @@ impl Evaluate for ToolCalls {
                     n => format!(" and {} more are", n - 1),
                 };
                 let pattern = &entry.pattern;
-                let mut of_call = ValuesTold::default();
-                pattern.tell_values(first, told, &mut of_call);
+                let mut of_call = ShownValues::default();
+                pattern.show_values(first, context, &mut of_call);
                 sentences.push(format!(
                     "{}{are} disallowed by {pattern}{}",
-                    told.trajectory.called(first),
+                    context.trajectory.called(first),
                     of_call.text(" (", ")")
                 ));
                 values.details.extend(of_call.details);
@@ -246,9 +247,9 @@ impl Evaluate for ToolCalls {
         }
         let required = self.required.iter().zip(&found.required);
         for (entry, found) in required.filter(|(_, found)| found.holds != Tri::Yes) {
-            let mut of_call = ValuesTold::default();
+            let mut of_call = ShownValues::default();
             if let Some(call) = found.call_idx {
-                entry.pattern.tell_values(call, told, &mut of_call);
+                entry.pattern.show_values(call, context, &mut of_call);
             }
             sentences.push(unsatisfied(&entry.pattern, found, &of_call));
             nearest.details.extend(of_call.details);
@@ -259,7 +260,7 @@ impl Evaluate for ToolCalls {
         {
             let after = found
                 .call_idx
-                .map(|call| format!(" after {}", told.trajectory.called(call)));
+                .map(|call| format!(" after {}", context.trajectory.called(call)));
             sentences.push(format!(
                 "the sequence stops at entry {}: no call of {}{}",
                 found.n_calls + 1,
@@ -385,7 +386,7 @@ impl ToolCalls {
             let row = AlignmentRow::new(kind).expecting(pattern.to_string());
             let row = row.of(look.fitting(pattern));
             rows.push(match found.holds {
-                Tri::No => row.noting(unsatisfied(pattern, found, &ValuesTold::default())),
+                Tri::No => row.noting(unsatisfied(pattern, found, &ShownValues::default())),
                 Tri::Maybe | Tri::Yes => row,
             });
         }
@@ -435,7 +436,7 @@ impl ToolCalls {
 }
 
 /// Describes an unsatisfied entry. `values` contains the values of the nearest call.
-fn unsatisfied(pattern: &CallPattern, found: &EntryFound, values: &ValuesTold) -> String {
+fn unsatisfied(pattern: &CallPattern, found: &EntryFound, values: &ShownValues) -> String {
     let place = match (pattern.is_final, pattern.at_step, pattern.before_step) {
         (true, _, _) => " as the last call".to_owned(),
         (_, Some(step), _) => format!(" at step {}", step.0),

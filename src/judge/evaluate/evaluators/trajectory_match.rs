@@ -115,7 +115,7 @@ pub struct TrajectoryMatch {
     )]
     #[schemars(with = "MatchScore")]
     pub score: Option<MatchScore>,
-    /// A score of another tool, with all its settings.
+    /// The name of another tool's score, which sets everything else.
     #[serde(
         default,
         deserialize_with = "written",

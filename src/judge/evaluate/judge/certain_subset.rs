@@ -1,4 +1,4 @@
-//! Finds the calls of a trace that was cut short that the rest of the trace cannot change. Uses the
+//! In a trace that was cut short, finds the calls that the missing part cannot change. Uses the
 //! uncertainty that extraction recorded on each call.
 
 use std::collections::BTreeMap;

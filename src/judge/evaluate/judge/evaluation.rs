@@ -131,8 +131,8 @@ impl Evaluation {
         &self.text().offending
     }
 
-    /// Renders the expectations beside the calls, row by row; empty if the evaluator has no rows.
-    /// Not cached, because rows are read only when somebody inspects one run.
+    /// Renders rows that show expectations next to calls; empty if the evaluator has no rows. Not
+    /// cached, because rows are read only when somebody inspects one run.
     pub fn alignment(&self) -> Vec<AlignmentRow> {
         let mut rows = self.report(true).rows;
         rows.truncate(MAX_ROWS);

@@ -29,8 +29,8 @@ pub use span_expectations::{FromSpans, SpanExpectations, no_longer_expected, sea
 /// Judges one trajectory by every criterion whose selector matches.
 ///
 /// Evaluations are ordered by the start of the agent run, then by criterion. Evaluations of the
-/// whole trace are placed with the agent run that is the evaluated span. If the evaluated span is
-/// not an agent run, they come first.
+/// whole trace are sorted with the agent run that is the evaluated span; if the evaluated span is
+/// no agent run, they are first.
 pub fn judge(
     criteria: &[Arc<Criterion>],
     trajectory: &Arc<Trajectory>,

@@ -27,8 +27,8 @@ const MAX_COST: usize = 64 << 20;
 /// Maximum number of patterns in a run's expectation. Together they are at most as large as one
 /// pattern of a file.
 const MAX_PATTERNS: usize = 32;
-/// Maximum number of further texts that are compared with a run's first text. Each of them may
-/// compile [`MAX_PATTERNS`] patterns.
+/// Maximum number of further expectation texts of one run that are compared with the first one.
+/// Each of them may compile [`MAX_PATTERNS`] patterns.
 const MAX_SPELLINGS: usize = 4;
 /// Maximum characters of a span's text that an error message quotes.
 const MAX_SHOWN: usize = 64;
@@ -230,8 +230,8 @@ fn read_evaluator(
     Ok(evaluator)
 }
 
-/// Describes a second key beside the evaluator. serde_json would only report that it expected a
-/// bracket, or that the first key is unknown.
+/// Describes a second key next to the evaluator's name. serde_json would only report that it
+/// expected a bracket, or that the first key is unknown.
 fn wrong_number_of_keys(text: &str, error: &serde_json::Error) -> Option<String> {
     let map: Map<String, Value> = serde_json::from_str(text).ok()?;
     let keys: Vec<String> = map.keys().map(|key| format!("`{}`", shown(key))).collect();

@@ -19,7 +19,7 @@ use super::field_aliases::Hinted;
 use super::limits::count;
 use super::optional::written;
 use super::pattern::{Pattern, PlacedPattern};
-use super::told::{Told, ValuesTold};
+use super::shown_values::{ExplainContext, ShownValues};
 use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri, kind_of};
 use crate::evaluate::comparison::score::{CallError, EvaluationError, ReadBy};
 use crate::evaluate::comparison::value_path::ValuePath;
@@ -174,7 +174,7 @@ impl CallPattern {
     }
 
     /// Compares the arguments and the result of a call. The call's name matches, and its position
-    /// matches at least possibly.
+    /// matches or may match.
     fn fit_values(&self, position: Tri, call_idx: usize, captured: &mut CapturedValues<'_>) -> Fit {
         let mut fit = position;
         let args = if self.reads_shortcut() || !self.args.is_empty() {
@@ -248,7 +248,7 @@ impl CallPattern {
                 };
                 let holds = condition.fit(&found, (call_idx, path), captured);
                 let unmatched = condition.unmatched(&found, holds);
-                if !condition.asks_for_absence() {
+                if !condition.requires_absence() {
                     let led = Tri::from(found.led(condition.takes_null()));
                     followed.push((path, led, unmatched));
                 }
@@ -274,11 +274,16 @@ impl CallPattern {
 
     /// Adds the conditions on a call to the details. If explanations show values, also adds the
     /// call's values to the details and the text.
-    pub(crate) fn tell_values(&self, call_idx: usize, told: Told<'_>, values: &mut ValuesTold) {
+    pub(crate) fn show_values(
+        &self,
+        call_idx: usize,
+        context: ExplainContext<'_>,
+        values: &mut ShownValues,
+    ) {
         for (path, condition) in &self.conditions {
             let parts = condition.parts().into_iter();
             let operators = parts.map(|(operator, expected)| (operator, Some(expected)));
-            values.add(call_idx, path, operators, told);
+            values.add(call_idx, path, operators, context);
         }
     }
 

@@ -65,9 +65,9 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 ///   explanation and `/v1/status` show the first such value, unless another condition excludes the
 ///   call.
 /// - *Not a number.* `gt`, `gte`, `lt` and `lte` read JSON numbers, and texts that are a plain
-///   number such as `-1000.50`, but not `1,000`, `+5`, `.5` or `1e3`. Any other value leaves the
-///   verdict open and is named in the explanation: a transfer whose amount is written differently
-///   does not pass.
+///   number such as `-1000.50`, but not `1,000`, `+5`, `.5` or `1e3`. With any other value the
+///   result is open, and the explanation names the value: a transfer whose amount is written
+///   differently does not pass.
 /// - A pattern under `args`, such as `args: { x: "^y" }`, matches texts only.
 ///
 /// You can write `where` in every call pattern: in `tool_calls`, in `constraints`, and under
@@ -190,15 +190,15 @@ impl Condition {
                 .map(|asked| if asked { exists } else { !exists });
             let answers = [
                 existence,
-                self.asks_of_some().then_some(some),
-                self.bars().then(|| exists.min(!hit)),
+                self.requires_value().then_some(some),
+                self.forbids_values().then(|| exists.min(!hit)),
             ];
             answers.into_iter().flatten().min().unwrap_or(Tri::Yes)
         })
     }
 
     /// Returns true if at least one value must satisfy an operator.
-    fn asks_of_some(&self) -> bool {
+    fn requires_value(&self) -> bool {
         self.allowed().is_some()
             || self.regex.is_some()
             || self.contains.is_some()
@@ -206,7 +206,7 @@ impl Condition {
     }
 
     /// Returns true if an operator forbids values.
-    fn bars(&self) -> bool {
+    fn forbids_values(&self) -> bool {
         self.excluded().is_some() || self.not_contains.is_some()
     }
 
@@ -305,7 +305,7 @@ impl Condition {
         n_compared.max(length) as u64
     }
 
-    pub(crate) fn asks_for_absence(&self) -> bool {
+    pub(crate) fn requires_absence(&self) -> bool {
         self.exists == Some(false)
     }
 
@@ -342,8 +342,8 @@ impl Condition {
             return Some((kind, ReadBy::Operator(operator)));
         }
         let is_undecided = found.values.is_empty()
-            || (self.asks_of_some() && holds != Tri::Yes)
-            || (self.bars() && holds != Tri::No);
+            || (self.requires_value() && holds != Tri::Yes)
+            || (self.forbids_values() && holds != Tri::No);
         let lack = found.lack(self.takes_null());
         let lack = lack.filter(|_| self.exists.is_none() && is_undecided)?;
         Some((lack, ReadBy::Condition))
@@ -385,7 +385,7 @@ impl Condition {
         };
         let message = if parts.is_empty() {
             "there is no condition: write a value, a list of values, or operators such as `gt: 5`"
-        } else if self.asks_for_absence() && parts.len() > 1 {
+        } else if self.requires_absence() && parts.len() > 1 {
             "`exists: false` is satisfied only if there is no value: write no other operator \
              beside it"
         } else if (self.allowed())

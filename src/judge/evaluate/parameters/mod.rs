@@ -12,4 +12,4 @@ pub(super) mod optional;
 pub(super) mod pattern;
 pub(super) mod rule;
 pub(super) mod same;
-pub(super) mod told;
+pub(super) mod shown_values;

@@ -21,7 +21,7 @@ const MAX_NESTING: u32 = 100;
 
 /// An unanchored regular expression in the syntax of the `regex` crate. `\d`, `\w` and `\b` (and
 /// `\D`, `\W`, `\B`) are ASCII, as in the reference; `\s` is Unicode white space. `.` and literals
-/// are whole characters of any script.
+/// match whole characters of any script.
 ///
 /// The `regex` crate can only switch all classes to ASCII together, and then `.` matches a single
 /// byte of a character. So we parse the pattern and write out the ASCII classes: `\d` becomes

@@ -12,7 +12,7 @@ use text::{code, counted};
 use super::field_aliases::Hinted;
 use super::limits::count;
 use super::optional::written;
-use super::told::{Told, ValuesTold};
+use super::shown_values::{ExplainContext, ShownValues};
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
 use crate::evaluate::comparison::copies::{Copied, Source, TextLeaves};
 use crate::evaluate::comparison::value_path::ValuePath;
@@ -77,17 +77,17 @@ impl Same {
     }
 
     /// Adds the value of one call, `a` or `b`, whose counterpart differs. Returns the value's path.
-    pub(crate) fn tell_value(
+    pub(crate) fn show_value(
         &self,
         call: usize,
         is_b: bool,
-        told: Told<'_>,
-        values: &mut ValuesTold,
+        context: ExplainContext<'_>,
+        values: &mut ShownValues,
     ) -> &ValuePath {
         let compare = serde_json::to_value(self.compare).unwrap_or_default();
         let operator = compare.as_str().unwrap_or_default().to_owned();
         let path = if is_b { &self.b } else { &self.a };
-        values.add(call, path, [(operator, None)], told);
+        values.add(call, path, [(operator, None)], context);
         path
     }
 

@@ -5,7 +5,7 @@ use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::parameters::rule::Rule;
 
 /// Maximum number of violations that are stored with their calls.
-pub(crate) const MAX_TOLD: usize = 100;
+pub(crate) const MAX_LISTED: usize = 100;
 
 /// One check of a rule, on a call or on the whole run.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +35,7 @@ pub(crate) struct Tally {
     /// The calls that violate the rule. A call that has to meet two requirements may occur twice.
     violating: Vec<u32>,
     /// The first violations, each with its call; `None` for the whole run.
-    told: Vec<(Option<usize>, Breach)>,
+    listed: Vec<(Option<usize>, Breach)>,
     /// True if further values may lower a sum, because some value was negative.
     pub(crate) may_shrink: bool,
     /// True if no call has a value to add up.
@@ -53,13 +53,13 @@ struct Kept {
 pub(crate) enum Lack {
     /// No call can be a partner.
     Nothing,
-    /// The only partner overlaps the call.
+    /// A partner overlaps the call.
     Overlap(usize),
     /// The nearest partner comes this many milliseconds later, rounded up so that the number never
     /// equals the exceeded limit.
     TooFar(usize, i64),
-    /// Another call lies between the call and its partner. The partner is given if there is one and
-    /// the rule can use it.
+    /// Another call lies between the call and its partner. The second field is the partner, if one
+    /// exists and the rule accepts it.
     InBetween(usize, Option<usize>),
 }
 
@@ -203,7 +203,7 @@ impl RuleFound {
     }
 
     pub(crate) fn new(mut tally: Tally) -> Self {
-        tally.told.sort_by_key(|(call, _)| *call);
+        tally.listed.sort_by_key(|(call, _)| *call);
         tally.violating.sort_unstable();
         tally.violating.dedup();
         let mut found = Self {
@@ -212,22 +212,22 @@ impl RuleFound {
             n_open: tally.n_open,
             violated: Vec::new(),
             because: Vec::new(),
-            first: tally.told.first().cloned(),
+            first: tally.listed.first().cloned(),
             n_others: tally.n_beside_first(),
             nearest: None,
             may_shrink: tally.may_shrink,
             n_earlier_turns: 0,
         };
-        for (call, breach) in &tally.told {
+        for (call, breach) in &tally.listed {
             let mut because = breach.because();
-            because.truncate(MAX_TOLD);
+            because.truncate(MAX_LISTED);
             // A call that violates two requirements is listed once.
             let is_shown = call.is_some() && call.as_ref() == found.violated.last();
             if is_shown && let Some(last) = found.because.last_mut() {
                 last.extend(because);
                 last.sort_unstable();
                 last.dedup();
-            } else if found.because.len() < MAX_TOLD {
+            } else if found.because.len() < MAX_LISTED {
                 found.violated.extend(*call);
                 found.because.push(because);
             }
@@ -310,8 +310,8 @@ impl Tally {
         if is_certain && kept == Tri::No {
             self.n_violations += 1;
             self.violating.extend(call.map(|call| call as u32));
-            if self.told.len() < MAX_TOLD {
-                self.told.push((call, breach()));
+            if self.listed.len() < MAX_LISTED {
+                self.listed.push((call, breach()));
             }
         }
     }
@@ -329,12 +329,12 @@ impl Tally {
         self.n_violations += other.n_violations;
         self.n_open += other.n_open;
         self.violating.extend(other.violating);
-        self.told.extend(other.told);
+        self.listed.extend(other.listed);
     }
 
     /// Returns the number of violating calls that the first stored violation does not name.
     fn n_beside_first(&self) -> usize {
-        let Some((Some(_), breach)) = self.told.first() else {
+        let Some((Some(_), breach)) = self.listed.first() else {
             return 0;
         };
         let names_two = match breach {

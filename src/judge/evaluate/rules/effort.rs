@@ -38,7 +38,7 @@ pub(crate) enum Limit {
 pub(in crate::evaluate) struct LimitFound {
     pub(crate) limit: Limit,
     pub(crate) kept: Tri,
-    /// A count, or milliseconds rounded up; `None` if unknown.
+    /// The measured count, or the measured milliseconds rounded up; `None` if unknown.
     pub(crate) actual: Option<u64>,
     /// Some of the calls that exceed the limit; empty if it is not exceeded.
     pub(crate) calls: Vec<usize>,

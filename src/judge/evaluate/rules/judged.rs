@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 
-use super::activations::{Activation, Breach, MAX_TOLD, NearMiss, RuleFound, Share, Tally};
+use super::activations::{Activation, Breach, MAX_LISTED, NearMiss, RuleFound, Share, Tally};
 use super::keys::ReadPaths;
 use super::pairs::{Between, Direction, Pair, kept_in_some};
-use super::templates::questions;
+use super::templates::requirements;
 use super::total::Total;
 use crate::assemble::TurnsSeen;
 use crate::evaluate::comparison::captured::Tri;
@@ -217,7 +217,7 @@ impl<'a> RuleJudge<'a> {
             n_made: n_of(Tri::Yes, false) as usize,
             // If `min` is 0, calls that have not ended count as well.
             n_ended: n_of(Tri::Yes, min > 0) as usize,
-            beyond: calls.skip(max as usize).take(MAX_TOLD).collect(),
+            beyond: calls.skip(max as usize).take(MAX_LISTED).collect(),
         })
     }
 
@@ -318,10 +318,10 @@ impl<'a> RuleJudge<'a> {
         // If one of the kinds has no calls, no values need to be compared.
         let same = if any(&a) && any(&b) { shape.same } else { &[] };
         let captured = &mut self.reader.captured;
-        let questions = questions(rule);
-        let own_kind = questions
+        let requirements = requirements(rule);
+        let own_kind = requirements
             .iter()
-            .any(|question| question.between == Between::NotOwnKind);
+            .any(|requirement| requirement.between == Between::NotOwnKind);
         let agreement = self
             .read_paths
             .agreement(same, [&a, &b], own_kind, captured);
@@ -344,12 +344,12 @@ impl<'a> RuleJudge<'a> {
             may_be_earlier: earlier_turn.is_some(),
         };
         let mut tally = Tally::default();
-        for question in questions {
-            let intervals = match question.place {
+        for requirement in requirements {
+            let intervals = match requirement.place {
                 Direction::Before => backwards(&mut self.backwards, &self.intervals),
                 Direction::Anywhere | Direction::After => &self.intervals,
             };
-            let answers = pair.ask(question, intervals, captured);
+            let answers = pair.judge(requirement, intervals, captured);
             let missing = &mut captured.missing;
             missing.too_much |= answers.is_exhausted || agreement.too_many;
             if answers.wants_earlier {

@@ -17,7 +17,7 @@ pub(crate) struct PairRequirement {
     pub(crate) of_b: bool,
     pub(crate) place: Direction,
     /// True if a partner is forbidden, false if one is required.
-    pub(crate) bars: bool,
+    pub(crate) is_forbidden: bool,
     pub(crate) between: Between,
     pub(crate) overlap: Overlap,
 }
@@ -73,29 +73,29 @@ pub(crate) struct Answers {
 impl Pair<'_, '_> {
     /// Judges a requirement. If the partner must come before the call, the caller passes mirrored
     /// intervals.
-    pub(crate) fn ask(
+    pub(crate) fn judge(
         &self,
-        question: PairRequirement,
+        requirement: PairRequirement,
         intervals: &Intervals,
         captured: &mut CapturedValues<'_>,
     ) -> Answers {
-        let has_unplaced = self.has_unplaced(question, intervals);
+        let has_unplaced = self.has_unplaced(requirement, intervals);
         let is_doubtful = self.near.is_none()
             || has_unplaced
             || self.agreement.has_unknown
             || self.fits.concat().contains(&Tri::Maybe);
-        let asked = |partners: bool, blockers: bool| {
-            Asked::new(
+        let compared = |partners: bool, blockers: bool| {
+            Comparison::new(
                 self,
-                question,
+                requirement,
                 intervals,
                 [partners, blockers],
                 has_unplaced,
             )
         };
-        let so_far = asked(false, false);
+        let so_far = compared(false, false);
         // If partners are forbidden, an uncertain partner can only lead to a violation.
-        let bounds = is_doubtful.then(|| [asked(false, true), asked(true, false)]);
+        let bounds = is_doubtful.then(|| [compared(false, true), compared(true, false)]);
         let n_compared = so_far.partners.len() + so_far.blockers.len();
         let cost = self
             .values
@@ -107,7 +107,7 @@ impl Pair<'_, '_> {
             wants_earlier: false,
             is_unplaced: false,
         };
-        for (call, fit) in self.fits[usize::from(question.of_b)].iter().enumerate() {
+        for (call, fit) in self.fits[usize::from(requirement.of_b)].iter().enumerate() {
             if *fit == Tri::No {
                 continue;
             }
@@ -126,7 +126,7 @@ impl Pair<'_, '_> {
                 kept = Tri::Maybe;
             }
             // The distance to a call without a time is unknown, so the partner may be too far away.
-            let has_partner = kept == Tri::from(!question.bars);
+            let has_partner = kept == Tri::from(!requirement.is_forbidden);
             if !is_near_any && has_partner && intervals.is_unplaced(call) {
                 kept = Tri::Maybe;
             }
@@ -148,10 +148,10 @@ impl Pair<'_, '_> {
     }
 
     /// Returns true if a call whose time is unknown could be a partner, or lie in between.
-    fn has_unplaced(&self, question: PairRequirement, intervals: &Intervals) -> bool {
+    fn has_unplaced(&self, requirement: PairRequirement, intervals: &Intervals) -> bool {
         let [a, b] = self.fits;
         let matters =
-            |call: usize| question.between == Between::Nothing || a[call].max(b[call]) > Tri::No;
+            |call: usize| requirement.between == Between::Nothing || a[call].max(b[call]) > Tri::No;
         intervals.has_unplaced()
             && (0..intervals.len()).any(|call| matters(call) && intervals.is_unplaced(call))
     }
@@ -159,9 +159,9 @@ impl Pair<'_, '_> {
 
 /// The calls with which a call is compared. `counts_unknown` decides whether an uncertain match or
 /// agreement counts as a match.
-struct Asked<'p, 'v> {
+struct Comparison<'p, 'v> {
     pair: &'p Pair<'p, 'v>,
-    question: PairRequirement,
+    requirement: PairRequirement,
     intervals: &'p Intervals,
     near: Near,
     /// True if uncertain matches count: first for partners, then for calls in between.
@@ -173,19 +173,20 @@ struct Asked<'p, 'v> {
     has_unplaced: bool,
 }
 
-impl<'p, 'v> Asked<'p, 'v> {
+impl<'p, 'v> Comparison<'p, 'v> {
     fn new(
         pair: &'p Pair<'p, 'v>,
-        question: PairRequirement,
+        requirement: PairRequirement,
         intervals: &'p Intervals,
         counts_unknown: [bool; 2],
         has_unplaced: bool,
     ) -> Self {
-        let [own, other] = if question.of_b { [pair.fits[1], pair.fits[0]] } else { pair.fits };
+        let [own, other] = if requirement.of_b { [pair.fits[1], pair.fits[0]] } else { pair.fits };
         let [unknown_partners, unknown_blockers] = counts_unknown;
         // A required partner must have ended. A forbidden partner counts even before its end,
         // unless its end decides whether it is near.
-        let counts_partial = question.bars && !(pair.ends_may_come && pair.near != Some(Near::Any));
+        let counts_partial =
+            requirement.is_forbidden && !(pair.ends_may_come && pair.near != Some(Near::Any));
         let is_partner = |(call, fit): (usize, &Tri)| {
             let may_be_far = match pair.near {
                 None => true,
@@ -203,7 +204,7 @@ impl<'p, 'v> Asked<'p, 'v> {
             fits && (counts_partial || has_ended)
         };
         let is_partner: Vec<bool> = other.iter().enumerate().map(is_partner).collect();
-        let is_blocker = |call: &usize| match question.between {
+        let is_blocker = |call: &usize| match requirement.between {
             Between::Anything => false,
             Between::NotOwnKind if unknown_blockers => own[*call] > Tri::No,
             Between::NotOwnKind => own[*call] == Tri::Yes,
@@ -211,7 +212,7 @@ impl<'p, 'v> Asked<'p, 'v> {
         };
         Self {
             pair,
-            question,
+            requirement,
             intervals,
             near: pair.near.unwrap_or(Near::Any),
             counts_unknown,
@@ -224,7 +225,7 @@ impl<'p, 'v> Asked<'p, 'v> {
 
     /// Returns true if call `x` agrees with another call, of its own kind or of the other kind.
     fn agrees(&self, x: usize, other: usize, is_own_kind: bool) -> bool {
-        let own_side = usize::from(self.question.of_b);
+        let own_side = usize::from(self.requirement.of_b);
         let other_side = if is_own_kind { own_side } else { 1 - own_side };
         let values = [(own_side, x), (other_side, other)];
         match self.pair.values.agree(self.pair.agreement, values) {
@@ -248,7 +249,7 @@ impl<'p, 'v> Asked<'p, 'v> {
 
     /// Returns the calls that are forbidden between `x` and its partner.
     fn blockers(&self, x: usize) -> impl Iterator<Item = usize> {
-        let is_any = self.question.between == Between::Nothing;
+        let is_any = self.requirement.between == Between::Nothing;
         let blockers = self.blockers.iter().copied();
         blockers.filter(move |&z| z != x && (is_any || self.agrees(x, z, true)))
     }
@@ -280,7 +281,7 @@ impl<'p, 'v> Asked<'p, 'v> {
 
     /// Returns whether call `x` satisfies the rule.
     fn kept(&self, x: usize) -> Tri {
-        let is_anywhere = self.question.place == Direction::Anywhere;
+        let is_anywhere = self.requirement.place == Direction::Anywhere;
         let has_partner = if is_anywhere {
             self.partners(x, self.near).next().is_some()
         } else {
@@ -296,25 +297,25 @@ impl<'p, 'v> Asked<'p, 'v> {
             })
         };
         if has_partner || is_anywhere || !may_have_one() {
-            Tri::from(has_partner != self.question.bars)
+            Tri::from(has_partner != self.requirement.is_forbidden)
         } else if self.has_unplaced {
             Tri::Maybe
         } else {
-            kept_in_some(self.question.overlap)
+            kept_in_some(self.requirement.overlap)
         }
     }
 
     /// Returns true if a partner before all other calls would satisfy the rule.
     fn wants_earlier(&self, x: usize) -> bool {
-        self.question.place == Direction::Before
-            && !self.question.bars
+        self.requirement.place == Direction::Before
+            && !self.requirement.is_forbidden
             && self.first_after(x, self.blockers(x)).is_none()
             && self.lack(x).is_for_want()
     }
 
     fn breach(&self, x: usize) -> Breach {
-        let of_b = self.question.of_b;
-        match (self.question.place, self.question.bars) {
+        let of_b = self.requirement.of_b;
+        match (self.requirement.place, self.requirement.is_forbidden) {
             (Direction::Anywhere, false) => Breach::Alone { of_b },
             (Direction::Anywhere, true) => {
                 let partners = self.partners(x, self.near);
@@ -335,7 +336,7 @@ impl<'p, 'v> Asked<'p, 'v> {
 
     /// Returns the reason why `x` certainly has no partner after it.
     fn lack(&self, x: usize) -> Lack {
-        let is_next_only = self.question.between == Between::Nothing;
+        let is_next_only = self.requirement.between == Between::Nothing;
         if let Some(y) = self.first_after(x, self.partners(x, self.near)) {
             // If the partner must be the next call, a later partner is useless, so the text does
             // not mention it.

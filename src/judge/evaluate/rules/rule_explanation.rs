@@ -4,20 +4,20 @@
 use text::{code, counted, duration_text};
 
 use super::activations::{Breach, Lack, RuleFound};
-use super::templates::questions;
+use super::templates::requirements;
 use crate::evaluate::comparison::alignment::{times, was_called};
 use crate::evaluate::comparison::captured::CapturedValues;
 use crate::evaluate::parameters::call_pattern::Calls;
 use crate::evaluate::parameters::rule::{Rule, RuleShape, TotalOf};
 use crate::evaluate::parameters::same::Same;
-use crate::evaluate::parameters::told::Told;
+use crate::evaluate::parameters::shown_values::ExplainContext;
 
 /// Describes the first violation of a rule, and counts the rest. Measures copies within the search
 /// budget of `captured`.
 pub(crate) fn violation(
     rule: &Rule,
     found: &RuleFound,
-    told: Told<'_>,
+    context: ExplainContext<'_>,
     captured: &mut CapturedValues<'_>,
 ) -> Option<String> {
     let (call, breach) = found.first.as_ref()?;
@@ -33,16 +33,16 @@ pub(crate) fn violation(
         let mut pairs = [[one, other], [other, one]].into_iter();
         pairs.find_map(|pair| same.n_copied(pair, captured))
     });
-    let place = if told.trajectory.is_agent_run {
+    let place = if context.trajectory.is_agent_run {
         "in this run"
-    } else if told.trajectory.turns.is_some() {
+    } else if context.trajectory.turns.is_some() {
         "in this session"
     } else {
         "in this trace"
     };
     let explanation = RuleExplanation {
         rule,
-        told,
+        context,
         same,
         place,
     };
@@ -61,13 +61,19 @@ pub(crate) fn violation(
 }
 
 /// Returns text such as "no call of `^transfer$`", for a run without calls that the rule checks.
-pub(crate) fn asking(rule: &Rule) -> String {
-    let (RuleShape { a, b, .. }, questions) = (rule.shape(), questions(rule));
-    let asks = |of_b: bool| questions.iter().any(|question| question.of_b == of_b);
+pub(crate) fn no_activations(rule: &Rule) -> String {
+    let (RuleShape { a, b, .. }, requirements) = (rule.shape(), requirements(rule));
+    let applies_to = |of_b: bool| {
+        requirements
+            .iter()
+            .any(|requirement| requirement.of_b == of_b)
+    };
     match (rule, b) {
         (Rule::Init(_) | Rule::End(_), _) => "no calls".to_owned(),
-        (_, Some(b)) if asks(false) && asks(true) && a != b => format!("no call of {a} or {b}"),
-        (_, Some(b)) if asks(true) => format!("no call of {b}"),
+        (_, Some(b)) if applies_to(false) && applies_to(true) && a != b => {
+            format!("no call of {a} or {b}")
+        }
+        (_, Some(b)) if applies_to(true) => format!("no call of {b}"),
         _ => format!("no call of {a}"),
     }
 }
@@ -92,7 +98,7 @@ pub(crate) fn within_text(rule: &Rule) -> String {
 
 struct RuleExplanation<'a> {
     rule: &'a Rule,
-    told: Told<'a>,
+    context: ExplainContext<'a>,
     /// Text such as " with the same `args.path`", or the copies between two calls and their
     /// lengths.
     same: String,
@@ -102,7 +108,7 @@ struct RuleExplanation<'a> {
 
 impl RuleExplanation<'_> {
     fn called(&self, call_idx: usize) -> String {
-        self.told.trajectory.called(call_idx)
+        self.context.trajectory.called(call_idx)
     }
 
     /// Lists the first of `n_calls` calls.
@@ -165,7 +171,7 @@ impl RuleExplanation<'_> {
         let (path, max) = (code(of.as_str()), max.text());
         let calls = counted(n_calls, "call", "calls");
         let (within, same) = (within_text(self.rule), &self.same);
-        let exceeds = if self.told.explain.values {
+        let exceeds = if self.context.explain.values {
             format!("{sum}{within} (at most {max})")
         } else {
             format!("more than {max}{within}")
@@ -173,14 +179,14 @@ impl RuleExplanation<'_> {
         format!("{path} of {calls} of {a}{same} sums to {exceeds}, at {called}")
     }
 
-    fn lacks(&self, called: &str, lack: &Lack, asked: &Calls, after: bool) -> String {
+    fn lacks(&self, called: &str, lack: &Lack, missing: &Calls, after: bool) -> String {
         let (within, same) = (within_text(self.rule), &self.same);
         let side = if after { "after" } else { "before" };
         match *lack {
-            Lack::Nothing if after => format!("{called}: no {asked} after it{same}{within}"),
+            Lack::Nothing if after => format!("{called}: no {missing} after it{same}{within}"),
             Lack::Nothing => {
                 format!(
-                    "{called}: no {asked} before it {}{same}{within}",
+                    "{called}: no {missing} before it {}{same}{within}",
                     self.place
                 )
             }
@@ -199,21 +205,21 @@ impl RuleExplanation<'_> {
                     ("last", format!("had ended {gap} before"))
                 };
                 format!(
-                    "no {asked} {side} {called}{same}{within}: the {nearest}, call {}, {when}",
+                    "no {missing} {side} {called}{same}{within}: the {nearest}, call {}, {when}",
                     other + 1
                 )
             }
             Lack::InBetween(other, Some(partner)) => {
                 let (came, which) = if after { ("before", "next") } else { ("after", "last") };
                 format!(
-                    "{called} has no {asked}{same} of its own: {} came {came} the {which} \
+                    "{called} has no {missing}{same} of its own: {} came {came} the {which} \
                      (call {})",
                     self.called(other),
                     partner + 1
                 )
             }
             Lack::InBetween(other, None) => format!(
-                "right {side} {called} came {}, expected {asked}{same}{within}",
+                "right {side} {called} came {}, expected {missing}{same}{within}",
                 self.called(other)
             ),
         }

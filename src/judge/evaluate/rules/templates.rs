@@ -4,32 +4,32 @@ use super::pairs::{Between, Direction, PairRequirement};
 use crate::evaluate::parameters::rule::{Overlap, Rule};
 
 /// Returns the requirements of a rule about two kinds of calls; empty for a rule about one kind.
-pub(crate) fn questions(rule: &Rule) -> Vec<PairRequirement> {
+pub(crate) fn requirements(rule: &Rule) -> Vec<PairRequirement> {
     let overlap = rule.shape().overlap;
-    let asks = |of_b: bool, place: Direction, between: Between| PairRequirement {
+    let required = |of_b: bool, place: Direction, between: Between| PairRequirement {
         of_b,
         place,
-        bars: false,
+        is_forbidden: false,
         between,
         overlap: overlap.unwrap_or(Overlap::Fail),
     };
-    let bars = |of_b: bool, place: Direction, between: Between| PairRequirement {
-        bars: true,
+    let forbidden = |of_b: bool, place: Direction, between: Between| PairRequirement {
+        is_forbidden: true,
         overlap: overlap.unwrap_or(Overlap::Pass),
-        ..asks(of_b, place, between)
+        ..required(of_b, place, between)
     };
     let (after, before) = (
-        |between| asks(false, Direction::After, between),
-        |between| asks(true, Direction::Before, between),
+        |between| required(false, Direction::After, between),
+        |between| required(true, Direction::Before, between),
     );
-    let anywhere = |of_b| asks(of_b, Direction::Anywhere, Between::Anything);
+    let anywhere = |of_b| required(of_b, Direction::Anywhere, Between::Anything);
     match rule {
         Rule::Existence(_) | Rule::Absence(_) | Rule::Exactly(_) => Vec::new(),
         Rule::Init(_) | Rule::End(_) | Rule::Total(_) => Vec::new(),
         Rule::RespondedExistence(_) => vec![anywhere(false)],
         Rule::Coexistence(_) => vec![anywhere(false), anywhere(true)],
         Rule::NotCoexistence(_) => [false, true]
-            .map(|of_b| bars(of_b, Direction::Anywhere, Between::Anything))
+            .map(|of_b| forbidden(of_b, Direction::Anywhere, Between::Anything))
             .into(),
         Rule::Response(_) => vec![after(Between::Anything)],
         Rule::AlternateResponse(_) => vec![after(Between::NotOwnKind)],
@@ -42,8 +42,8 @@ pub(crate) fn questions(rule: &Rule) -> Vec<PairRequirement> {
             vec![after(Between::NotOwnKind), before(Between::NotOwnKind)]
         }
         Rule::ChainSuccession(_) => vec![after(Between::Nothing), before(Between::Nothing)],
-        Rule::NotSuccession(_) => vec![bars(true, Direction::Before, Between::Anything)],
-        Rule::NotChainSuccession(_) => vec![bars(true, Direction::Before, Between::Nothing)],
+        Rule::NotSuccession(_) => vec![forbidden(true, Direction::Before, Between::Anything)],
+        Rule::NotChainSuccession(_) => vec![forbidden(true, Direction::Before, Between::Nothing)],
     }
 }
 
@@ -51,7 +51,8 @@ pub(crate) fn questions(rule: &Rule) -> Vec<PairRequirement> {
 /// same kind: no call of the kind comes before the first one, or after the last one.
 pub(crate) fn is_never_kept(rule: &Rule) -> bool {
     let shape = rule.shape();
-    let asks_for_another =
-        |question: &PairRequirement| !question.bars && question.place != Direction::Anywhere;
-    shape.b == Some(shape.a) && questions(rule).iter().any(asks_for_another)
+    let requires_another = |requirement: &PairRequirement| {
+        !requirement.is_forbidden && requirement.place != Direction::Anywhere
+    };
+    shape.b == Some(shape.a) && requirements(rule).iter().any(requires_another)
 }

@@ -9,19 +9,19 @@ use crate::extract::Trajectory;
 
 /// A trajectory, and the settings that limit which of its values an explanation may show.
 #[derive(Clone, Copy)]
-pub(crate) struct Told<'a> {
+pub(crate) struct ExplainContext<'a> {
     pub(crate) trajectory: &'a Trajectory,
     pub(crate) explain: &'a Explain,
 }
 
 /// The conditions on calls, and the values of these calls.
 #[derive(Default)]
-pub(crate) struct ValuesTold {
+pub(crate) struct ShownValues {
     pub(crate) details: Vec<Value>,
     texts: Vec<String>,
 }
 
-impl ValuesTold {
+impl ShownValues {
     /// Adds the operators at a path of a call, each with its expected value. If explanations show
     /// values, also adds the actual value.
     pub(crate) fn add(
@@ -29,11 +29,11 @@ impl ValuesTold {
         call_idx: usize,
         path: &ValuePath,
         operators: impl IntoIterator<Item = (String, Option<Value>)>,
-        told: Told<'_>,
+        context: ExplainContext<'_>,
     ) {
-        let call = told.trajectory.tool_calls.get(call_idx);
-        let call = call.filter(|_| told.explain.values);
-        let actual = call.and_then(|call| told.explain.value(&path.json_in(call)?));
+        let call = context.trajectory.tool_calls.get(call_idx);
+        let call = call.filter(|_| context.explain.values);
+        let actual = call.and_then(|call| context.explain.value(&path.json_in(call)?));
         for (operator, expected) in operators {
             let mut detail = json!({
                 "call": call_idx + 1,
