@@ -29,8 +29,8 @@ use crate::extract::Trajectory;
 /// of times.
 ///
 /// # Why
-/// Runaway loops call one tool forty times; a careless agent never makes the check it was told to
-/// make. Both show in numbers.
+/// A runaway loop calls one tool forty times. A careless agent never makes a required check. The
+/// number of calls reveals both.
 ///
 /// # Example
 /// ```yaml
