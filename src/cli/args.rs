@@ -451,7 +451,7 @@ pub enum CriteriaFormat {
 /// Options of `drain`.
 #[derive(Debug, Args)]
 pub struct Drain {
-    /// Process id of the sidecar (1 in a container). A process of another program is not signalled.
+    /// Process id of the sidecar (1 in a container). Other programs are not signalled.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: i32,
     /// Rejects `--config` and `--set`.

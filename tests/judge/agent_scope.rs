@@ -111,7 +111,7 @@ mod tests {
             assert_eq!(changed.len(), 2, "{changed:#?}");
             assert_eq!(changed[0].trajectory.tool_calls.len(), CALLS_OF_RUN + 1);
             assert_eq!(revised.n_unchanged, 2 * n_runs - 2);
-            // A late inner run in each expert's run makes all runs be judged again.
+            // Late inner runs arrive in all experts' runs, so all runs are judged again.
             let renamed: Vec<Value> = (0..n_runs)
                 .map(|run| {
                     let id = 2 + run * (CALLS_OF_RUN + 1);

@@ -309,6 +309,7 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the calls that an expected call can use. Skips a call if another call of its class
+    /// begins and ends no later. `None` if the search exceeds its limit.
     fn candidates(
         &mut self,
         expected: usize,

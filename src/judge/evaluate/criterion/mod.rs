@@ -50,8 +50,7 @@ pub struct Criterion {
     /// Severity of a fail, if the criterion has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub severity: Option<CriterionSeverity>,
-    /// How to report a violation while the run is still open; `None` if the criterion raises no
-    /// alarms.
+    /// The form of alarms about violations in open runs; `None` if the criterion raises no alarms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alarm: Option<Alarm>,
     /// The lowest score that passes, 0 to 1.

@@ -74,7 +74,7 @@ pub(crate) struct PlacedPattern<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
     /// The field's path below the compiled value (keys, and positions as numbers). If a string is
-    /// the short form of a map, the path ends with the key for which the string is short.
+    /// the short form of a map, the path ends with the key whose value the string is.
     pub path: Vec<String>,
     /// The mistake and its remedy.
     pub message: String,

@@ -122,7 +122,7 @@ pub(crate) fn effort(trajectory: &Trajectory) -> [(&'static str, Option<u64>); 4
     })
 }
 
-/// Measures the calls of a trajectory that count, which excludes ignored calls.
+/// Measures the calls of a trajectory, except the ignored calls.
 pub(crate) struct EffortLook<'a> {
     trajectory: &'a Trajectory,
     pub(crate) reader: CallReader<'a>,
