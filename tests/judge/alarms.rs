@@ -413,8 +413,8 @@ fn a_condition_on_arguments_does_not_wait_for_the_spans_above_the_call() {
         args: (*amount > 0).then(|| json!({ "amount": amount })),
         ..SpanCall::default()
     };
-    // The amounts of the call and of a span above it (0: no amount). A span with another amount is
-    // another call.
+    // The amounts of the call and of a span above it (0: no amount). If the span above has another
+    // amount, it is another call.
     for (amounts, is_raised) in [
         ([5000, 5000], true),
         ([5000, 0], true),

@@ -205,7 +205,7 @@ fn a_long_expected_order_is_compared_up_to_a_bound() {
         "{}",
         beyond.explanation()
     );
-    // It is known without an alignment that two orders differ, and where.
+    // Even without an alignment, it is known that two orders differ, and at which call.
     let differs = order(names(4_000, 0), true);
     assert_eq!(
         (differs.verdict, differs.n_expected),

@@ -411,7 +411,7 @@ fn same_group(one: &Value, other: &Value) -> bool {
         && one["turn"] == other["turn"]
 }
 
-/// Returns true if the actual call matches the expected call.
+/// A comparison of an actual call with an expected call.
 type Fits<'a> = &'a dyn Fn(&ToolCall, &Value) -> bool;
 
 /// Pairs each expected call with an actual call of the same name: one with the same id, or else
