@@ -1,29 +1,30 @@
-//! The types for the number of a run's model calls and of their tokens. The module `trace` counts.
+//! The types for a run's model calls and their tokens. The module `trace` counts both.
 
 /// The tokens that model calls read, wrote, or both.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Tokens {
     /// Lower bound: tokens that were certainly used.
     pub least: u64,
-    /// Upper bound; `u64::MAX` if there is none.
+    /// Upper bound; `u64::MAX` if unknown.
     pub most: u64,
     /// The number of model calls that did not record the tokens.
     pub n_without: u64,
 }
 
-/// The model calls of a run. By default no call was seen, and no total was recorded.
+/// The model calls of a run and their tokens. The default: no call was seen, no total was recorded.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct ModelUse {
     pub n_calls: u64,
-    /// The number of model calls, at least: in a trace cut short, missing spans can merge no more
-    /// of them.
+    /// Lower bound of the model calls: spans that a cut trace lacks could show that some of the
+    /// calls seen are the same call.
     pub n_certain: u64,
     /// True if no model call was seen and the tokens are the totals that agents recorded.
     pub from_agent: bool,
     /// True if some criterion read model tokens when the run was seen; otherwise the tokens were
     /// not stored.
     pub is_usage_kept: bool,
-    /// True if the trace shows no model call but other traces of the service do: the run made none.
+    /// True if the run made no model call for certain: its trace has none, other traces of its
+    /// service do.
     pub others_have_models: bool,
     /// Tokens that were read.
     pub input: Tokens,
@@ -61,7 +62,7 @@ impl ModelUse {
         sum
     }
 
-    /// Returns the three sums, always in this order.
+    /// Returns `input`, `output` and `total`, in this order.
     pub(crate) fn sums(&mut self) -> impl Iterator<Item = &mut Tokens> {
         [&mut self.input, &mut self.output, &mut self.total].into_iter()
     }

@@ -1,4 +1,4 @@
-//! Joins the trajectories of a session's turns into one, as if one trace had all calls.
+//! Joins the trajectories of a session's turns into one, as if all calls were in one trace.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use super::uncertainty::TrajectoryUncertainty;
 use crate::assemble::CloseReason;
 
 impl Trajectory {
-    /// Joins turns of one session, which must be in order of start. The evaluated span, its agent
-    /// and its root are those of the last turn. Cut short unless `completeness` is `silent`: an
-    /// unseen turn may have other calls, and may be the last. `None` without turns.
+    /// Joins the turns of one session, sorted by start. The evaluated span, its agent and its root
+    /// are those of the last turn. The result is cut short unless `completeness` is `Silent`: an
+    /// unseen turn may have further calls, or be the last one. Returns `None` without turns.
     pub fn merge(turns: &[Arc<Self>], completeness: CloseReason) -> Option<Self> {
         let (first, last) = (turns.first()?, turns.last()?);
         let cut_short = completeness != CloseReason::Silent;
@@ -28,7 +28,7 @@ impl Trajectory {
             for call in &turn.tool_calls {
                 max_group = max_group.max(call.parallel_group);
                 max_line = max_line.max(call.uncertainty.line);
-                // Calls of one turn keep their order, whatever their times are.
+                // Preserves the order of calls within a turn, even if their times contradict it.
                 moment = moment.max(call.start_unix_nanos);
                 let mut call = call.clone();
                 call.uncertainty.args |= call.partial;
@@ -40,7 +40,7 @@ impl Trajectory {
                 calls.push((moment, turn_idx, call));
             }
             n_groups += max_group.map_or(0, |group| group + 1);
-            // Calls of complete turns share line 0.
+            // All calls of complete turns have line 0.
             n_lines += if turn.cut_short { max_line + 1 } else { 0 };
             let n_runs = agent_runs.len();
             agent_runs.extend(turn.agent_runs.iter().cloned().map(|run| AgentRun {
@@ -50,7 +50,7 @@ impl Trajectory {
             node_visits.extend(turn.node_visits.iter().cloned());
         }
         node_visits.dedup();
-        // Overlapping turns alternate by the times of their calls.
+        // Interleaves the calls of overlapping turns by time.
         calls.sort_by_key(|(moment, ..)| *moment);
         let (of_calls, tool_calls) = calls
             .into_iter()
@@ -95,7 +95,7 @@ impl Trajectory {
         })
     }
 
-    /// Returns the trajectory cut short after its first calls, or itself if it has no more.
+    /// Returns the first `max_calls` calls as a cut trajectory; `self` if there are no more calls.
     pub(crate) fn with_first_calls(self: &Arc<Self>, max_calls: usize) -> Arc<Self> {
         if self.tool_calls.len() <= max_calls {
             return Arc::clone(self);
@@ -106,22 +106,22 @@ impl Trajectory {
         })
     }
 
-    /// Hashes the names of the trajectory's service and session; `None` without a session.
+    /// Returns a hash of the names of service and session; `None` without a session.
     pub(crate) fn session_hash(&self) -> Option<Sha256> {
         let session = self.session.as_deref()?;
         let names = [self.service.as_bytes(), &[0], session.as_bytes(), &[0]];
         Some(names.into_iter().fold(Sha256::new(), Digest::chain_update))
     }
 
-    /// Returns an id under which a journal stores what was reported of the session.
+    /// Returns the id under which a journal records the verdicts and alarms sent for the session.
     pub(crate) fn session_id(&self) -> Option<TraceId> {
         TraceId::try_new(&self.session_hash()?.finalize()[..16])
     }
 
-    /// Returns the bytes of a trajectory that shares no text with another; without values unless
+    /// Returns the size in bytes, as if no text were shared; without arguments and results unless
     /// `has_values`.
     pub fn size(&self, has_values: bool) -> usize {
-        /// Bytes of the allocator and the reference counts of a shared text.
+        /// Bytes that the allocator and the reference counts add to a shared text.
         const OF_TEXT: usize = 32;
         let text = |text: &str| text.len() + OF_TEXT;
         let of_subject = |subject: &Subject| {
@@ -131,7 +131,7 @@ impl Trajectory {
         };
         let calls = self.tool_calls.iter().map(|call| {
             let values = [&call.args, &call.result].into_iter().flatten();
-            // The value as text, and as JSON after a criterion has read it.
+            // A value is stored as text and, once a criterion has read the value, as JSON, too.
             let copies = if has_values { 4 } else { 0 };
             let values = values.map(|value| value.text.len() * copies + 2 * OF_TEXT);
             let id = call.call_id.as_deref().map_or(0, text);

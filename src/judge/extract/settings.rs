@@ -159,7 +159,7 @@ impl CustomConvention {
         matched.map(String::as_str).chain(from)
     }
 
-    /// Returns the keys that a span of this kind does not use.
+    /// Returns the configured keys that have no effect for this kind of span.
     fn unused(&self) -> Vec<&'static str> {
         let of_calls = [
             ("args_from", self.args_from.is_some()),
@@ -179,7 +179,7 @@ impl CustomConvention {
 }
 
 impl SpanKind {
-    /// The word in the configuration.
+    /// Returns the word that the configuration uses.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Tool => "tool",

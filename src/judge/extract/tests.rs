@@ -1,4 +1,4 @@
-//! Traces become trajectories, on small traces written here. `tests/judge/captures` compares real
+//! Extracts trajectories from small traces written here. `tests/judge/captures` compares real
 //! payloads, `products` tests products without a capture. Proves nothing about the scan, which
 //! these tests bypass.
 
@@ -19,7 +19,7 @@ use serde_json::{Value as Json, json};
 use super::*;
 use crate::assemble::{CloseReason, Trace, TraceSpans};
 
-/// A span as a test writes it: ids are small numbers, times are milliseconds.
+/// A span in a test: ids are small numbers, times are milliseconds.
 #[derive(Clone)]
 struct Made {
     id: u64,
@@ -70,7 +70,7 @@ fn tool(id: u64, parent: u64, name: &str, start: u64, end: u64) -> Made {
 }
 
 impl Made {
-    /// True if the attribute was longer than the limit on kept values.
+    /// Marks the attribute as cut by the limit on stored values.
     fn cut(mut self, key: &'static str) -> Self {
         self.cut = Some(key);
         self
@@ -104,7 +104,7 @@ impl Made {
         Self { service, ..self }
     }
 
-    /// The span as the scan keeps it.
+    /// Returns the span as the scan stores it.
     fn made(&self, recogniser: &Recogniser) -> Span {
         let keys = recogniser.keys();
         let mut builder = KeptAttributesBuilder::default();
@@ -194,7 +194,7 @@ fn names(trajectory: &Trajectory) -> Vec<&str> {
         .collect()
 }
 
-/// The only call of a trace of one span.
+/// Returns the only call of a trace with one span.
 fn only(span: Made) -> ToolCall {
     let mut calls = taken(&[span]).tool_calls;
     assert_eq!(calls.len(), 1);

@@ -26,11 +26,11 @@ pub struct ToolCall {
     pub agent: Option<Arc<str>>,
     /// The agent run that made the call, an index in `Trajectory::agent_runs`.
     pub agent_run: Option<usize>,
-    /// The model turn that requested the call, counted from 0.
+    /// The index of the model turn that requested the call, from 0.
     pub step: u32,
     /// The group of calls that one model reply requested; `None` for a single call.
     pub parallel_group: Option<u32>,
-    /// The call's span; `None` for a log record.
+    /// The call's span; `None` for a call from a log record.
     pub span_id: Option<SpanId>,
     /// The start, Unix nanoseconds.
     pub start_unix_nanos: u64,
@@ -48,8 +48,8 @@ pub struct ToolCall {
     pub uncertainty: CallUncertainty,
 }
 
-/// The parts of calls that an instrumentation captures. If a call lacks a captured part, it had
-/// none.
+/// The parts of calls that an instrumentation captures. If a captured part is absent from a call,
+/// the call had none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CapturedParts {
     /// Arguments.
@@ -64,11 +64,11 @@ pub(crate) struct PartOfCall<'c> {
     pub(crate) payload: Option<&'c Payload>,
     /// True if the call's instrumentation captures such parts.
     pub(crate) is_captured: bool,
-    /// True if the rest of a cut trace may contain another value.
+    /// True if spans missing from a cut trace may contain another value.
     pub(crate) may_change: bool,
 }
 
-/// Arguments or a result. Parsed on first use: most criteria never read it.
+/// Arguments or a result. Parsed on first use, because most criteria never read it.
 #[derive(Debug, Clone)]
 pub struct Payload {
     /// The text as received (unwrapped), which patterns and text equality read; compact JSON for
@@ -78,12 +78,11 @@ pub struct Payload {
     read: fn(&str) -> (Value, KeptPart),
     /// Boxed because most payloads are never parsed, and calls are moved.
     json: OnceLock<Box<(Value, KeptPart)>>,
-    /// The kept prefix of a cut value, parsed on first use.
+    /// The stored prefix of a cut value, parsed on first use.
     pub(super) beginning: OnceLock<Option<Box<Beginning>>>,
 }
 
-/// The kept prefix of a cut value: complete values in it are known, and more may follow after the
-/// cut.
+/// The stored prefix of a cut value. Its complete inner values are known; more may have followed.
 #[derive(Debug, Clone)]
 pub(super) struct Beginning {
     pub(super) json: Value,
@@ -91,7 +90,7 @@ pub(super) struct Beginning {
     pub(super) path: Vec<String>,
 }
 
-/// The extent to which a value was kept.
+/// The extent to which a value was stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeptPart {
     /// The whole value.
@@ -100,12 +99,12 @@ pub(crate) enum KeptPart {
     Beginning,
     /// A prefix of plain text.
     BeginningOfText,
-    /// An unusable part: it may belong to an envelope, or not be a prefix.
+    /// An unusable piece: it may belong to an envelope, or not be a prefix.
     Unreadable,
 }
 
 impl ToolCall {
-    /// Returns the result, or the arguments.
+    /// Returns the result if `is_result`, else the arguments.
     pub(crate) fn part(&self, is_result: bool) -> PartOfCall<'_> {
         let Self {
             captured,
@@ -127,7 +126,7 @@ impl ToolCall {
         }
     }
 
-    /// Returns this call without its values: `lost` replaces each captured value.
+    /// Returns this call with `lost` in place of each captured value.
     fn without_values(&self, lost: &Payload) -> Self {
         let lost_if = |payload: &Option<Payload>| payload.as_ref().map(|_| lost.clone());
         Self {
@@ -141,7 +140,7 @@ impl ToolCall {
         }
     }
 
-    /// Returns the first calls of a list without their values, which become unknown, not absent.
+    /// Returns the first `n_first` calls without their values, which become unknown, not absent.
     pub(super) fn all_without_values(calls: &[Self], n_first: usize) -> Vec<Self> {
         let lost = Payload::unread("", |_| (Value::String(String::new()), KeptPart::Unreadable));
         let first = calls.iter().take(n_first);
@@ -157,7 +156,7 @@ impl Payload {
         Self::read(text, json, kept)
     }
 
-    /// Creates a payload from a parsed text.
+    /// Creates a payload that is already parsed.
     pub(super) fn read(text: impl Into<Arc<str>>, json: Value, kept: KeptPart) -> Self {
         Self {
             text: text.into(),
@@ -167,12 +166,12 @@ impl Payload {
         }
     }
 
-    /// Returns a value of which nothing was kept: unknown, not absent.
+    /// Returns a value of which nothing was stored: unknown, not absent.
     pub(crate) fn lost() -> Self {
         Self::new("", Value::String(String::new()), true)
     }
 
-    /// Returns true if nothing was kept.
+    /// Returns true if nothing was stored.
     pub fn is_lost(&self) -> bool {
         self.text.is_empty() && self.is_cut()
     }
@@ -192,7 +191,7 @@ impl Payload {
         }
     }
 
-    /// The text as JSON; plain text is a JSON string.
+    /// Returns the text as JSON; plain text is a JSON string.
     pub fn json(&self) -> &Value {
         &self.parsed().0
     }
@@ -202,7 +201,7 @@ impl Payload {
         self.kept() != KeptPart::Whole
     }
 
-    /// The extent to which the value was kept.
+    /// Returns the extent to which the value was stored.
     pub(crate) fn kept(&self) -> KeptPart {
         self.parsed().1
     }
@@ -218,7 +217,7 @@ impl PartialEq for Payload {
     }
 }
 
-/// A part of a call that another trace contains.
+/// Arguments or a result found in another trace than the call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallPart {
     Args(Payload),

@@ -13,7 +13,8 @@ impl SpanAdmission for Recogniser {
         Recogniser::keys(self)
     }
 
-    /// Drops a score of spanscore, and cuts results longer than the settings allow.
+    /// Returns false for spanscore's own scores and for records without a trace. Otherwise
+    /// classifies the span and cuts or drops long values.
     fn admit(&self, span: &mut Span, kept: &mut KeptAttributesBuilder) -> bool {
         if span.is_record {
             return place(span, kept).is_some();
@@ -33,14 +34,14 @@ impl SpanAdmission for Recogniser {
     }
 }
 
-/// Returns true for an evaluation that no convention recognises. A recognised span is judged,
-/// whatever its scope claims.
+/// Returns true for an evaluation that no convention recognises. A recognised span is judged even
+/// if its scope is spanscore's.
 fn is_own_score(class: SpanClass, view: &View<'_>) -> bool {
     !(class.tool_call || class.agent_run || class.model)
         && view.str(keys::OPERATION) == Some("evaluation")
 }
 
-/// Returns the class of an arriving span.
+/// Recognises an arriving span. Sets `span.is_watched` and returns the span's class.
 fn classify(span: &mut Span, view: &View<'_>, recogniser: &Recogniser) -> SpanClass {
     let found = recogniser.recognise(view);
     span.is_watched = recogniser.watches(found, view);

@@ -14,20 +14,20 @@ use crate::extract::values::{Conversation, Envelope, Raw};
 /// An index in the trace's spans.
 pub(crate) type SpanIdx = usize;
 
-/// The form in which one framework writes spans: a row of data, and functions if data is not
-/// enough. Each has a separate file of its name, or is a row of `look_alikes`.
+/// The spans of one framework, described by data, and by functions where data is not enough. Each
+/// convention has a file with its name, or a row in `look_alikes`.
 #[derive(Debug)]
 pub(crate) struct Convention {
-    /// The file or row, and the word in `ToolCall::convention`.
+    /// The name of the file or row; also the value of `ToolCall::convention`.
     pub(crate) name: &'static str,
-    /// A span is recognised if it has at least one of these attributes …
+    /// Attributes of which one is enough to try the convention on a span.
     pub(crate) marks: KeyBits,
-    /// … or if its name begins with one of these texts.
+    /// Span-name prefixes of which one is enough to try the convention on a span.
     pub(crate) span_names: &'static [&'static str],
     /// True if the convention recognises log records.
     pub(crate) of_records: bool,
-    /// True if instrumentations of several authors use the convention, so that the values that one
-    /// captures prove nothing about another.
+    /// True if instrumentations by several authors use the convention: that one of them captures
+    /// values then proves nothing about another.
     pub(crate) written_by_many: bool,
     /// True if the span above a model span names every call of the reply, so that a cut reply hides
     /// no call.
@@ -35,7 +35,7 @@ pub(crate) struct Convention {
     pub(crate) kinds: Kinds,
 
     // Functions that replace parts of `kinds`.
-    /// Replaces `is_call` and `is_model` by a single look at the span.
+    /// Determines all roles in one pass; replaces `is_call` and `is_model`.
     pub(crate) roles: Option<fn(&View<'_>) -> OwnRoles>,
     pub(crate) is_call: Option<fn(&View<'_>) -> bool>,
     pub(crate) call: Option<for<'a> fn(&View<'a>) -> SpanCall<'a>>,
@@ -46,8 +46,8 @@ pub(crate) struct Convention {
     // Hooks that combine several spans.
     pub(crate) prune: Option<Prune>,
     pub(crate) refine: Option<Refine>,
-    /// Reads a whole run recorded in one span, in a trace without tool spans. The arguments are the
-    /// run's span and the maximum bytes kept of a value.
+    /// Reads a whole run that one span records, in a trace without tool spans. The arguments are
+    /// the run's span and the maximum size of a stored value in bytes.
     pub(crate) conversation: Option<fn(&View<'_>, usize) -> Option<Conversation>>,
     pub(crate) cross_trace: Option<CrossTrace>,
 }
@@ -69,15 +69,15 @@ pub(crate) type AgentName = for<'a> fn(&View<'a>) -> Option<Cow<'a, str>>;
 pub(crate) struct Kinds {
     /// The attribute that names the kind.
     pub(crate) kind: Option<KeyId>,
-    /// The words for a tool call, an agent run and a model call, in any case.
+    /// The values of `kind` for a tool call, an agent run and a model call, in any case.
     pub(crate) tool: &'static [&'static str],
     pub(crate) agent: &'static [&'static str],
     pub(crate) model: &'static [&'static str],
     /// The attributes that may name the tool, in order of precedence.
     pub(crate) name: &'static [KeyId],
-    /// Returns the tool's name in the span's name, if no attribute names it.
+    /// Extracts the tool's name from the span's name; used if no attribute names the tool.
     pub(crate) name_in_span: Option<fn(&str) -> Option<&str>>,
-    /// Returns a name from the span's name that may be a class and not the tool; used only if
+    /// Extracts a name from the span's name that may be a class instead of the tool; used if
     /// nothing else names the call.
     pub(crate) poor_name_in_span: Option<fn(&str) -> Option<&str>>,
     pub(crate) call_id: &'static [KeyId],
@@ -85,24 +85,24 @@ pub(crate) struct Kinds {
     pub(crate) args_in: Envelope,
     pub(crate) result: &'static [KeyId],
     pub(crate) failed: Option<fn(&View<'_>) -> bool>,
-    /// The agent that made the call.
+    /// Attributes that name the agent that made the call.
     pub(crate) caller: &'static [KeyId],
-    /// The agent of the run; the span's name if no attribute is present.
+    /// Attributes that name the run's agent. Without them the span's name is the agent's.
     pub(crate) agent_name: &'static [KeyId],
     /// If a span has this attribute, its status ERROR proves nothing.
     pub(crate) status_lies_beside: Option<KeyId>,
 }
 
-/// Shortens an attribute of an arriving span, for which the generic rule would keep all or nothing.
+/// Shortens an attribute of an arriving span. The generic rule would store all of it or nothing.
 #[derive(Debug)]
 pub(crate) struct Prune {
     pub(crate) key: KeyId,
     pub(crate) applies_to: fn(&View<'_>, SpanClass) -> bool,
-    /// Returns the part of the text to keep.
+    /// Returns the part of the text to store; `None` drops the attribute.
     pub(crate) keep: fn(&str) -> Option<&str>,
 }
 
-/// Corrects the roles of a trace's spans, which were recognised one by one.
+/// Corrects roles that depend on several spans of a trace.
 #[derive(Debug)]
 pub(crate) struct Refine {
     /// The hook runs only if the trace has at least one of these attributes.
@@ -123,11 +123,11 @@ pub(crate) struct RecognisedSpans<'t, 'a> {
     pub(crate) turn_agents: &'t mut HashMap<SpanIdx, &'a str>,
 }
 
-/// A span, recognised by itself.
+/// A span recognised without regard to other spans.
 #[derive(Debug)]
 pub(crate) struct RecognisedSpan<'a> {
     pub(crate) view: View<'a>,
-    /// The call that the span reports.
+    /// The call that the span records.
     pub(crate) call: Option<SpanCall<'a>>,
     /// The agent whose run the span is.
     pub(crate) agent: Option<Cow<'a, str>>,
@@ -137,19 +137,19 @@ pub(crate) struct RecognisedSpan<'a> {
 /// Recognises spans that contain arguments and results of calls in other traces.
 #[derive(Debug)]
 pub(crate) struct CrossTrace {
-    /// Returns true for the name of such a span.
+    /// Returns true for the names of spans that contain such values.
     pub(crate) carries: fn(&str) -> bool,
-    /// Returns the parts of calls in such a span, by call id. The number is the maximum bytes kept
-    /// of a value.
+    /// Reads arguments and results of calls from the span, by call id. The number is the maximum
+    /// size of a stored value in bytes.
     pub(crate) parts: fn(&View<'_>, usize) -> Vec<(String, CallPart)>,
 }
 
-/// A tool call as its span reports it; missing parts come from the shared keys, then from the
-/// models' messages.
+/// A tool call as its span records it. Missing fields are filled from the shared keys, then from
+/// the models' messages.
 #[derive(Debug, Default)]
 pub(crate) struct SpanCall<'a> {
     pub(crate) name: Option<Cow<'a, str>>,
-    /// A name that may be a class and not the tool; used only if nothing else names the call.
+    /// A name that may be a class instead of the tool; used only if nothing else names the call.
     pub(crate) poor_name: Option<&'a str>,
     pub(crate) call_id: Option<Cow<'a, str>>,
     pub(crate) args: Option<Raw<'a>>,
@@ -159,7 +159,7 @@ pub(crate) struct SpanCall<'a> {
     pub(crate) agent: Option<Cow<'a, str>>,
     /// True if the framework marked a failure.
     pub(crate) failed: bool,
-    /// True if the status ERROR proves nothing, because it leaks from one span to the next.
+    /// True if the status ERROR proves nothing, because the framework copies it from span to span.
     pub(crate) status_lies: bool,
 }
 

@@ -16,11 +16,11 @@ pub struct SpanExpectationPolicy {
     pub criteria: bool,
     /// True if [`EXPECT`] is read.
     pub expect: bool,
-    /// Maximum bytes kept of both attributes of one span together.
+    /// Maximum total bytes stored of both attributes of one span.
     pub max_size: usize,
 }
 
-/// The ids of the keys that are read.
+/// The ids of the keys that the policy allows.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ExpectationKeys {
     pub(crate) case_id: Option<KeyId>,
@@ -29,7 +29,7 @@ pub(crate) struct ExpectationKeys {
 }
 
 impl ExpectationKeys {
-    /// Adds the keys that the policy allows to the keys that the scan keeps.
+    /// Adds the keys that the policy allows to the scan's keys.
     pub(super) fn add(keys: &mut KeySet, policy: SpanExpectationPolicy) -> Self {
         let SpanExpectationPolicy {
             criteria, expect, ..

@@ -1,5 +1,5 @@
-//! The attributes, events and log records that the scan must keep: the built-in table, the names in
-//! the settings, and the attributes that selectors and scores read.
+//! Lists the attributes, events and log records that the scan must store: the built-in table, the
+//! names in the settings, and the attributes that selectors and scores read.
 
 use otlp::span::{Keep, KeySet, WantedBody};
 
@@ -8,9 +8,9 @@ use super::keys::RULES;
 use super::log_records::MESSAGE_EVENTS;
 use crate::extract::settings::Tools;
 
-/// Returns the keys to keep: the built-in ones, then those that the settings name, then `extra`
-/// (read by selectors or copied to scores). With `previous`, every key of that set keeps its id, so
-/// that spans scanned earlier stay readable.
+/// Returns the keys to store: the built-in ones, then the names in the settings, then `extra` (read
+/// by selectors or copied to scores). Keys of `previous` retain their ids, so that spans scanned
+/// earlier remain readable.
 pub fn kept_keys<'a>(
     tools: &Tools,
     extra: impl IntoIterator<Item = &'a str>,

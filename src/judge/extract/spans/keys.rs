@@ -1,9 +1,9 @@
-//! The table of the attributes and events that extraction reads. It also decides what the scan
-//! keeps of a span.
+//! The table of the attributes and events that extraction reads. The scan stores nothing else of a
+//! span.
 
 use otlp::span::{Keep, KeyBits, KeyId, KeyRule};
 
-/// The purpose of a key's value. Decides which keys identify a span's kind, and which values are
+/// The purpose of a key's value. It decides which keys identify a span's kind, and which values are
 /// pruned from spans that do not need them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
@@ -21,7 +21,7 @@ enum Class {
     Payload,
     /// The number of tokens that a model read or wrote.
     Usage,
-    /// A short value that is kept of every span.
+    /// A short value that is stored for every span.
     Field,
 }
 
@@ -236,7 +236,7 @@ keys! {
     OI_TOTAL_USAGE = "llm.token_count.total" Asked Usage,
     LLM_TOTAL_USAGE = "llm.usage.total_tokens" Asked Usage,
     AI_TOTAL_USAGE = "ai.usage.totalTokens" Asked Usage,
-    // Tells apart model calls that were made at one time.
+    // Distinguishes model calls that were made at the same time.
     RESPONSE_ID = "gen_ai.response.id" Asked Usage,
 
     // Events and their attributes.
@@ -267,8 +267,7 @@ const _: () = assert!(
 /// Keys that give a span a kind, in any convention.
 pub(crate) const KINDS: KeyBits = of_class(Class::Kind);
 
-/// Keys with names so general that applications use them, too, with the values that conventions use
-/// as kinds.
+/// Keys with names so general that applications use them, too; only the listed values are kinds.
 pub(super) const GENERAL_KINDS: &[(KeyId, &[&str])] = &[
     (
         SPAN_TYPE,
@@ -291,7 +290,7 @@ pub(super) const GENERAL_KINDS: &[(KeyId, &[&str])] = &[
     (SPAN_TYPE_FLAT, &["agentRun", "completion"]),
 ];
 
-/// All other keys that give a span a kind, whatever their value.
+/// All other keys that give a span a kind, with any value.
 pub(super) const OWN_KINDS: KeyBits = KINDS.without(KeyBits::new(&[SPAN_TYPE, SPAN_TYPE_FLAT]));
 
 /// Keys by which some convention recognises a span.
@@ -320,28 +319,25 @@ pub(super) const PAYLOADS: KeyBits = of_class(Class::Args)
 
 pub(crate) const USAGE: KeyBits = of_class(Class::Usage);
 
-/// The names of [`USAGE`].
+/// Returns the names of [`USAGE`].
 pub(super) fn usage_keys() -> impl Iterator<Item = &'static str> {
     let rows = RULES.iter().filter(|rule| rule.keep == Keep::Asked);
     rows.map(|rule| rule.key)
 }
 
-/// Returns true for a key of [`PAYLOADS`].
 pub(super) fn is_payload(key: KeyId) -> bool {
     PAYLOADS.contains(key)
 }
 
-/// Returns true for results of calls, and for outputs of runs and models.
 pub(super) fn is_result(key: KeyId) -> bool {
     RESULT_KEYS.contains(key)
 }
 
-/// Returns true for messages of models.
 pub(super) fn is_message(key: KeyId) -> bool {
     MESSAGE_KEYS.contains(key)
 }
 
-// === Keys that any convention may use, the first that is present wins ===
+// === Keys that any convention may use; the first one present wins ===
 
 pub(super) const TOOL_NAMES: &[KeyId] =
     &[GEN_AI_TOOL_NAME, TOOL_NAME, AI_TOOL_NAME, PLAIN_TOOL_NAME];
@@ -380,8 +376,8 @@ pub(super) const RESULTS: &[KeyId] = &[
     PLAIN_TOOL_RESPONSE,
 ];
 
-/// A span's own agent, the narrower key first: a sub-agent's spans can have the name of the agent
-/// that called it.
+/// A span's own agent, the narrowest key first: a sub-agent's span can also name the agent that
+/// called it.
 pub(super) const AGENTS: &[KeyId] = &[
     SUBAGENT_NAME,
     GEN_AI_AGENT,
@@ -413,21 +409,21 @@ pub(super) const SESSIONS: &[KeyId] = &[
     MASTRA_SESSION,
 ];
 
-/// A key with a general name. Its value is a session only if the span also has the second key.
+/// A key with a general name: its value is a session only if the span also has the second key.
 pub(super) const SESSION_BESIDE: (KeyId, KeyId) = (GROUP_ID, AGENT_TRACE_ID);
 
 /// The keys in which products name a span's kind. If a span has one of them, its keys of the
 /// OpenTelemetry conventions are copies that a normaliser added (see `conventions/gen_ai.rs`).
 pub(super) const COPIED_KINDS: KeyBits = KeyBits::new(&[OI_KIND, TRACELOOP_KIND]);
 
-/// A graph node, and its step.
+/// The keys of a graph node's name and of its step.
 pub(super) const NODES: &[(KeyId, KeyId)] = &[
     (LANGFUSE_NODE, LANGFUSE_STEP),
     (LANGSMITH_NODE, LANGSMITH_STEP),
     (TRACELOOP_NODE, TRACELOOP_STEP),
 ];
 
-/// Attributes that can mark a failed call, each with the value that does.
+/// Attributes that can mark a failed call, each with the value that marks it.
 pub(super) const FAILURES: &[(KeyId, &str)] = &[
     (TOOL_STATUS, "error"),
     (PLAIN_TOOL_STATUS, "error"),
@@ -480,7 +476,7 @@ pub(super) const OUTPUT_TOKENS: &[KeyId] = &[
     AI_COMPLETION_USAGE,
 ];
 
-/// Tokens of the input that came from a cache.
+/// Keys of the number of input tokens that came from a cache.
 pub(super) const CACHE_READS: &[KeyId] = &[
     CACHE_READ,
     CACHE_READ_FLAT,
@@ -498,7 +494,7 @@ pub(super) const CACHE_WRITES: &[KeyId] = &[
     AI_CACHE_WRITE,
 ];
 
-/// Tokens that a model read and wrote, together.
+/// Keys of the total number of tokens that a model read and wrote.
 pub(super) const TOTAL_TOKENS: &[KeyId] =
     &[TOTAL_USAGE, OI_TOTAL_USAGE, LLM_TOTAL_USAGE, AI_TOTAL_USAGE];
 

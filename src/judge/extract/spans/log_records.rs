@@ -1,6 +1,6 @@
 //! Finds the trace of a log record. A reported tool call joins a trace whose id is derived from its
-//! prompt or session, so that the pipeline handles reported calls like any trace. A model's
-//! messages join the trace that the record names.
+//! prompt or session, so that the pipeline treats it like any span. A model's messages join the
+//! trace that the record names.
 
 use otlp::span::{KeptAttributesBuilder, Span, SpanId, Status, TraceId, Value, WantedBody};
 use serde_json::Value as Json;
@@ -14,9 +14,9 @@ use crate::extract::values::messages;
 
 const TOOL_MESSAGE: &str = "gen_ai.tool.message";
 
-/// Event names of records that contain a model's messages. OpenTelemetry instrumentations that
-/// capture content as events write them. `gen_ai.assistant.message` is missing because it repeats a
-/// model's answer to an earlier request.
+/// Event names of records that contain a model's messages, as OpenTelemetry instrumentations write
+/// them when they capture content in events. `gen_ai.assistant.message` is missing because it
+/// repeats a model's answer to an earlier request.
 pub(super) const MESSAGE_EVENTS: &[(&str, WantedBody)] = &[
     ("gen_ai.client.inference.operation.details", WantedBody::Not),
     ("gen_ai.choice", WantedBody::Reply),
@@ -27,10 +27,10 @@ fn is_message_event(name: &str) -> bool {
     MESSAGE_EVENTS.iter().any(|(event, _)| *event == name)
 }
 
-/// Finds the trace of a record, and sets its ids and times. Sets the class of a record with a
-/// model's messages to that of a model's span; any other record reports a call. `None` for a call
-/// that names neither prompt nor session, and for messages that lack a trace id, a span id or the
-/// id of the answered call.
+/// Finds the trace of a record, and sets the record's ids and times. A record with a model's
+/// messages gets the class of a model's span; any other record reports a call. Returns `None` for a
+/// call that names neither prompt nor session, and for messages that lack a trace id, a span id or
+/// the id of the answered call.
 pub(super) fn place(record: &mut Span, kept: &mut KeptAttributesBuilder) -> Option<()> {
     let view = View::new(kept.current(), record);
     if is_message_event(view.name()) {
@@ -45,14 +45,15 @@ fn place_call(record: &mut Span, view: &View<'_>) -> Option<()> {
         .first_text(PROMPTS)
         .or_else(|| view.first_text(keys::SESSIONS))?;
     record.trace_id = TraceId::try_new(&Sha256::digest(id.as_bytes())[..16])?;
-    // The named span is in another trace. No record has this parent, so that none is the root.
+    // The span that the record names is in another trace. No record has the parent's id, so that no
+    // record is the root.
     record.parent_id = SpanId::try_new(&record.trace_id.as_bytes()[..8]);
     let duration_ms: f64 = view
         .get(keys::DURATION_MS)
         .and_then(attribute_text)
         .and_then(|text| text.parse().ok())
         .unwrap_or_default();
-    // Saturates: a negative or senseless duration counts as 0.
+    // The cast saturates: a negative or meaningless duration counts as 0.
     let duration_nanos = (duration_ms * 1e6) as u64;
     record.start_unix_nanos = record.end_unix_nanos.saturating_sub(duration_nanos);
     if view.is_false(keys::SUCCESS) {
@@ -67,9 +68,9 @@ fn place_messages(record: &mut Span, kept: &mut KeptAttributesBuilder) -> Option
     record.parent_id?;
     record.class.model = true;
     if view.name() == TOOL_MESSAGE {
-        // Every request repeats all earlier tool results. With an id derived from the call and
-        // without a span id, the repetitions are one record. The record's time limits which calls
-        // of other traces it can answer.
+        // Every request repeats all earlier tool results. The id is derived from the call, and
+        // there is no span id, so that all repetitions become one record. The record's time limits
+        // which calls of other traces it can answer.
         let is_lost = view.has(keys::LOST_REQUEST);
         let digest = match answered_call_id(&view) {
             Some(call_id) => Sha256::digest(call_id),
@@ -87,7 +88,7 @@ fn place_messages(record: &mut Span, kept: &mut KeptAttributesBuilder) -> Option
     Some(())
 }
 
-/// The id of the call that a tool's message answers.
+/// Returns the id of the call that a tool's message answers.
 fn answered_call_id(record: &View<'_>) -> Option<String> {
     let (Value::Str(text) | Value::Json(text)) = record.get(keys::LOG_BODY)? else {
         return None;

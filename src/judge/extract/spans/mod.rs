@@ -1,6 +1,6 @@
-//! Interprets a single span: its attributes under the keys of the table, and the conventions. From
-//! the bottom up: keys, view, messages, convention, the conventions, log records, the
-//! recogniser that tries them all, the calls that alarms watch for, and the admission of a span.
+//! Interprets a single span. From the bottom up: its keys, its view, a model's messages, the
+//! conventions, log records, the recogniser that tries all conventions, the calls that alarms watch
+//! for, and the admission of a span.
 
 pub(crate) mod keys;
 pub(crate) mod view;

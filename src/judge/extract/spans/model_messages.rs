@@ -12,14 +12,14 @@ use crate::extract::values::{
     AnnouncedCall, Announcement, RepeatedResults, messages, payload, python,
 };
 
-/// The keys of replies. A span with none of them and without events requests no calls.
+/// Keys of replies. A span with none of them and without events requests no calls.
 const MAY_ANNOUNCE: KeyBits = KeyBits::new(keys::REPLIES).union(KeyBits::new(&[
     keys::OI_OUTPUT_MESSAGES,
     keys::COMPLETION_CALLS,
     keys::COMPLETION_FUNCTIONS,
     keys::LOST_REPLY,
 ]));
-/// The keys of requests that can contain tool results.
+/// Keys of requests that can contain tool results.
 const MAY_HOLD_RESULTS: KeyBits = KeyBits::new(&[
     keys::INPUT_MESSAGES,
     keys::LOG_BODY,
@@ -27,20 +27,19 @@ const MAY_HOLD_RESULTS: KeyBits = KeyBits::new(&[
     keys::LOST_REQUEST,
 ]);
 
-/// Returns the calls that the reply of this model span requests, in order. A reply can be recorded
-/// in several forms: the first complete form with calls counts.
+/// Returns the calls that the reply of this model span requests, in order. If a reply is recorded
+/// in several forms, the first complete form with calls counts.
 pub(crate) fn announcement(span: &View<'_>, max_size: usize) -> Announcement {
     if !span.has_any(MAY_ANNOUNCE) && span.events().next().is_none() {
         return Announcement::default();
     }
     let flattened = flattened_reply(span, max_size);
-    // A flattened reply contains everything in the provider's own answer, which is often much
-    // longer.
+    // A flattened reply contains the same as the provider's own answer, which is often much longer.
     let is_flattened = span.has(keys::OI_OUTPUT_ROLE) && !flattened.cut;
     let replies = keys::REPLIES.iter().map(|&key| {
         let attribute = span.attribute(key);
         let cut = attribute.is_some_and(|attribute| attribute.cut && !keys::is_result(key));
-        // The scan only cuts a result if its text mentions no call.
+        // The scan cuts a result only if its text mentions no call.
         let whole = attribute.filter(|attribute| !attribute.cut);
         let reply = whole.and_then(|attribute| json_text(attribute.value));
         let mut reply = reply.map_or_else(Announcement::default, |text| read_reply(text, max_size));
@@ -107,12 +106,12 @@ fn read_reply(text: &str, max_size: usize) -> Announcement {
     }
 }
 
-/// Returns true if the text begins like the `repr` of a list of messages.
+/// Returns true if the text begins like Python's `repr` of a list of messages.
 fn is_python_list(text: &str) -> bool {
     text.starts_with("[{'")
 }
 
-/// Returns true if the scan did not keep the whole reply under this key.
+/// Returns true if the scan did not store the whole reply under this key.
 fn is_lost(span: &View<'_>, key: KeyId) -> bool {
     let lost = Value::Int(key.0.into());
     span.has(keys::LOST_REPLY)
@@ -141,7 +140,7 @@ pub(crate) fn tool_results(span: &View<'_>, max_size: usize) -> RepeatedResults 
         && let Some(text) = json_text(attribute.value)
     {
         found.cut |= attribute.cut;
-        // `prune` keeps the last messages of the list, without its brackets.
+        // `prune` stores the last messages of the list without the list's brackets.
         let list = format!("[{text}]");
         if let Ok(json) = serde_json::from_str::<Json>(&list) {
             found.results = messages::tool_results(&json, max_size);

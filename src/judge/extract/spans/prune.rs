@@ -1,4 +1,4 @@
-//! Prunes arriving spans, so that the memory of an open trace depends on its calls, not its
+//! Prunes arriving spans, so that the memory of an open trace depends on its calls, not on its
 //! prompts. Drops inputs and outputs of spans that are not calls, and all messages of a model's
 //! request except new tool results.
 
@@ -10,8 +10,8 @@ use super::keys;
 use super::view::View;
 use crate::extract::values::messages::{NewMessages, may_announce, new_messages};
 
-/// Decides by all attributes of a span that is not a tool call what to keep of them. The returned
-/// function prunes the span; it cuts results that are longer than `max_value_size` and not replies.
+/// Decides which attributes of a span that is not a tool call to store. The returned function
+/// prunes the span; it also cuts results longer than `max_value_size`, unless they are replies.
 pub(super) fn pruning(
     view: &View<'_>,
     class: SpanClass,
@@ -43,8 +43,8 @@ pub(super) fn pruning(
     }
 }
 
-/// Cuts the results of a call to `max_size` bytes. The scan keeps long values that mention tools
-/// whole, because they may be a model's reply.
+/// Cuts the results of a call to `max_size` bytes. The scan stores long values that mention tools
+/// uncut, because they may be a model's reply.
 pub(super) fn cut_results(kept: &mut KeptAttributesBuilder, max_size: usize) {
     if kept.current_size() > max_size {
         kept.retain(
@@ -109,7 +109,8 @@ fn payload(
 }
 
 /// Returns the messages after the model's last answer, without the list's brackets:
-/// `gen_ai.input.messages` repeats the whole conversation. Cut if a message may be missing.
+/// `gen_ai.input.messages` repeats the whole conversation. The value is marked as cut if a message
+/// may be missing.
 fn new_results(attribute: Attribute<'_>) -> Option<Attribute<'_>> {
     let (Value::Str(text) | Value::Json(text)) = attribute.value else {
         return None;
@@ -126,16 +127,16 @@ fn new_results(attribute: Attribute<'_>) -> Option<Attribute<'_>> {
     })
 }
 
-/// The state of a model span's messages, from all its attributes together.
+/// The state of a model span's messages, derived from all its attributes.
 #[derive(Debug, Clone, Copy)]
 struct Requests {
     /// Index of the first new flattened message: the message after the model's last answer.
     first_new: usize,
-    /// True if the kept messages include an answer, so that no message after the answer is missing.
+    /// True if the stored messages include an answer: then no message after the answer is missing.
     follow_answer: bool,
     /// True if a part of the reply is missing.
     reply_is_lost: bool,
-    /// True if the flattened messages are complete: messages under OpenTelemetry's keys are then
+    /// True if the flattened messages are complete. Messages under OpenTelemetry's keys are then
     /// copies by a normaliser.
     request_is_copied: bool,
     reply_is_copied: bool,

@@ -34,17 +34,17 @@ pub struct Recogniser {
     pub(crate) reads_usage: bool,
     /// The calls that can raise an alarm; `None` if no criterion raises alarms.
     watch: Option<Arc<AlarmWatch>>,
-    /// Counts the changes of `tools`, so that notes of earlier recognisers are detected as stale; 0
-    /// once the counter has overflowed.
+    /// The number of changes to `tools`. Shows that a stored recognition is outdated; 0 once the
+    /// counter has overflowed.
     recogniser_version: u8,
     kept_since: KeptSince,
 }
 
-/// The recogniser version since which the scan keeps every attribute that `tools` names. A span
-/// that was scanned before may be a call that cannot be recognised.
+/// The recogniser version since which the scan has stored every attribute that `tools` names. A
+/// span scanned earlier may be a call that cannot be recognised.
 #[derive(Debug, Clone, Copy)]
 struct KeptSince {
-    /// The first version under which the scan kept all these attributes from the start.
+    /// The first version under which the scan stored all these attributes from the start.
     version: u8,
     /// Number of keys at the start of that version. Selectors can add keys within a version.
     n_keys: usize,
@@ -76,12 +76,12 @@ pub(crate) enum ConventionRef<'a> {
 // conventions of the settings, from `NAMED` for `tools.name_attributes`.
 const CUSTOM: u16 = 1 << 8;
 const NAMED: u16 = 1 << 12;
-/// The number of a call that the framework made up (`tool.synthesized`).
+/// The number of a call that the framework invented (`tool.synthesized`).
 const SYNTHESIZED: u16 = u16::MAX;
 
 impl Recogniser {
     /// Compiles the settings. `readable` lists the attributes that selectors read and scores copy.
-    /// Every key of `previous` keeps its id, so that spans scanned under `previous` stay readable.
+    /// Keys of `previous` retain their ids, so that spans scanned earlier remain readable.
     pub fn new<'a>(
         tools: &Tools,
         readable: impl IntoIterator<Item = &'a str>,
@@ -146,7 +146,7 @@ impl Recogniser {
         self
     }
 
-    /// Reads the token counts of models if `is_read`. Later settings cannot stop the reading.
+    /// Reads the token counts of models if `is_read`. No later call can undo this.
     pub fn with_usage(mut self, is_read: bool) -> Self {
         if is_read && !self.reads_usage {
             for key in keys::usage_keys() {
@@ -157,7 +157,7 @@ impl Recogniser {
         self
     }
 
-    /// Marks the calls that can raise an alarm.
+    /// Sets the calls that can raise an alarm.
     pub fn with_watch(self, watch: Option<Arc<AlarmWatch>>) -> Self {
         Self { watch, ..self }
     }
@@ -174,13 +174,13 @@ impl Recogniser {
         }
     }
 
-    /// Returns a copy that also reads the attributes `further`.
+    /// Returns a copy that also reads the attributes in `further`.
     pub fn also_reading<'a>(&'a self, further: impl IntoIterator<Item = &'a str>) -> Self {
         let readable = self.readable.iter().map(|(_, name)| &**name);
         Self::new(&self.tools, readable.chain(further), Some(self))
     }
 
-    /// The keys that the scan must keep.
+    /// Returns the keys that the scan must store.
     pub fn keys(&self) -> &KeySet {
         &self.keys
     }
@@ -203,8 +203,8 @@ impl Recogniser {
         self.ignored.contains(name)
     }
 
-    /// Returns what was recognised of a span on arrival. Tries the conventions again only if the
-    /// settings were others.
+    /// Returns the recognition stored on arrival. Tries the conventions again only if `tools` has
+    /// changed since.
     pub(crate) fn recall(&self, span: &View<'_>, note: Recognition) -> Recognition {
         if note.recogniser_version == 0 || note.recogniser_version != self.recogniser_version {
             return self.recognise(span);
@@ -241,7 +241,7 @@ impl Recogniser {
         found
     }
 
-    /// Returns the convention with this number; `None` for a call that does not count.
+    /// Returns the convention with this number; `None` for an invented call and for 0.
     pub(crate) fn source(&self, number: u16) -> Option<ConventionRef<'_>> {
         match number {
             NAMED.. => self
@@ -257,7 +257,7 @@ impl Recogniser {
         }
     }
 
-    /// The name of the convention that recognised the call, or else of the first convention that
+    /// Returns the name of the convention that recognised the call, else of the first that
     /// recognised a run or model; empty if none did.
     pub(crate) fn convention(&self, found: Recognition) -> &str {
         let source = self.source(found.call).or_else(|| {
@@ -275,12 +275,12 @@ fn number(first: u16, position: Option<usize>) -> u16 {
     position.map_or(0, |position| first + position as u16)
 }
 
-/// Returns true for a call that the framework made up.
+/// Returns true for a call that the framework invented.
 pub(crate) fn is_synthesized(found: Recognition) -> bool {
     found.call == SYNTHESIZED
 }
 
-/// Adds the roles that a built-in convention recognises and no earlier convention did.
+/// Adds the roles that this built-in convention recognises, unless an earlier convention did.
 fn ask(found: &mut Recognition, id: ConventionId, span: &View<'_>) {
     let convention: &Convention = id.get();
     if found.call != 0 || found.model != 0 {
@@ -301,7 +301,6 @@ fn ask(found: &mut Recognition, id: ConventionId, span: &View<'_>) {
 }
 
 impl<'a> ConventionRef<'a> {
-    /// The built-in convention.
     pub(crate) fn built_in(self) -> Option<ConventionId> {
         match self {
             Self::BuiltIn(id) => Some(id),
@@ -363,7 +362,7 @@ impl CompiledConvention {
         has_all(span, &self.matches)
     }
 
-    /// The name of the tool or agent.
+    /// Returns the name of the tool or agent.
     fn name<'a>(&self, span: &View<'a>) -> Cow<'a, str> {
         let name = self.name_from.and_then(|key| span.text(key));
         let name = name.filter(|name| !name.is_empty());

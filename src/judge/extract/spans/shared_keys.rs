@@ -10,8 +10,8 @@ use super::keys;
 use super::view::View;
 use crate::extract::values::Raw;
 
-/// Adds the parts of a call that the convention's own keys lack, and replaces a cut part by a
-/// normaliser's whole copy.
+/// Fills in fields of a call that the convention's own keys lack, and replaces a cut value by a
+/// normaliser's uncut copy.
 pub(crate) fn complete_call<'a>(call: &mut SpanCall<'a>, span: &View<'a>, is_agent_run: bool) {
     if call.name.is_none() {
         call.name = span.first_text(keys::TOOL_NAMES);
@@ -55,11 +55,11 @@ pub(crate) fn complete_call<'a>(call: &mut SpanCall<'a>, span: &View<'a>, is_age
     call.failed |= failed(span);
 }
 
-/// The keys that can show that a call failed; an event can, too.
+/// Keys that can show that a call failed; an event can, too.
 const MAY_TELL_FAILURE: KeyBits =
     KeyBits::of_pairs(keys::FAILURES).union(KeyBits::new(&[keys::ERROR_TYPE, keys::TOOL_SUCCESS]));
 
-/// Returns true if the span has a mark of failure that all conventions share.
+/// Returns true if the span has a failure mark that all conventions share.
 fn failed(span: &View<'_>) -> bool {
     let by_attribute = || {
         span.has(keys::ERROR_TYPE)
@@ -99,14 +99,14 @@ pub(crate) fn own_session<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     shared.or_else(|| span.has(beside).then(|| span.text(key))?)
 }
 
-/// A node of an agent graph; every span within it repeats the name and the step.
+/// A node of an agent graph. Every span within the node repeats its name and step.
 #[derive(Debug, PartialEq)]
 pub(crate) struct GraphNode<'a> {
     pub(crate) name: Cow<'a, str>,
     step: Option<Cow<'a, str>>,
 }
 
-/// The keys that can name a graph node.
+/// Keys that can name a graph node.
 pub(crate) const MAY_NAME_NODE: KeyBits =
     KeyBits::of_pairs(keys::NODES).union(KeyBits::new(&[keys::METADATA]));
 

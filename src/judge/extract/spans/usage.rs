@@ -8,19 +8,19 @@ use super::view::View;
 /// The tokens of one or more model calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Tokens read, tokens written and their total, as far as they were recorded.
+    /// Tokens read, tokens written and their total; 0 where not recorded.
     pub(crate) tokens: [u64; 3],
-    /// True for each number that was recorded completely.
+    /// True for each number that was recorded for all calls.
     pub(crate) is_whole: [bool; 3],
 }
 
-/// The values of a span that distinguish its model call from another call at the same time.
+/// The values that distinguish a model call from another one at the same time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UsageReport<'a> {
     response_id: Option<&'a str>,
     /// Tokens read, and tokens written.
     tokens: [Option<u64>; 2],
-    /// Cached tokens, which may be part of those that were read.
+    /// Cached tokens; the tokens read may include them.
     n_cached: u64,
 }
 
@@ -33,7 +33,7 @@ impl<'a> UsageReport<'a> {
         }
     }
 
-    /// Returns true if both report one call. `None` if only tokens read or only tokens written
+    /// Returns true if both are of one call. `None` if only tokens read or only tokens written
     /// differ, because instrumentations may count differently.
     pub(crate) fn is_of_one_call(&self, other: &Self) -> Option<bool> {
         if let (Some(one), Some(other)) = (self.response_id, other.response_id) {
@@ -85,8 +85,8 @@ impl Usage {
         ];
         let [input, output] = sides.map(Option::unwrap_or_default);
         let both = input.saturating_add(output);
-        // Tokens read and tokens written are more exact than a recorded total, which may leave
-        // cached tokens out.
+        // Tokens read and written are more exact than a recorded total, which may exclude cached
+        // tokens.
         let total = if let [Some(_), Some(_)] = sides {
             Some(both)
         } else {
@@ -100,7 +100,7 @@ impl Usage {
         })
     }
 
-    /// Returns `own` if it has tokens read or written; else the usage of the spans within; else the
+    /// Returns `own` if it has tokens read or written; else the usage of the inner spans; else the
     /// total in `own`.
     pub(crate) fn or_within(
         own: Option<Self>,
@@ -131,14 +131,14 @@ impl Usage {
     }
 }
 
-/// Adds cached tokens that the producer left out. The conventions count cached tokens as input, so
-/// more cached tokens than input show that the producer left them out.
+/// Adds cached tokens that the producer did not count. The conventions count cached tokens as
+/// input, so a number of cached tokens above the input shows that they were not counted.
 fn with_cached(input: u64, span: &View<'_>) -> u64 {
     let cached = cached(span);
     if cached > input { input.saturating_add(cached) } else { input }
 }
 
-/// Tokens that came from a cache, or were written to one.
+/// Returns the number of tokens that came from a cache or were written to one.
 fn cached(span: &View<'_>) -> u64 {
     let number = |keys| first(span, keys).unwrap_or_default();
     number(keys::CACHE_READS).saturating_add(number(keys::CACHE_WRITES))

@@ -41,7 +41,7 @@ impl<'a> View<'a> {
         self.is_record
     }
 
-    /// The instrumentation scope that made the span.
+    /// Returns the instrumentation scope that created the span.
     pub(crate) fn scope(&self) -> ScopeHash {
         self.scope
     }
@@ -59,14 +59,14 @@ impl<'a> View<'a> {
                     .any(|(key, words)| words.iter().any(|word| self.is(*key, word)))
     }
 
-    /// The value of the first of these attributes that is present, as it was received.
+    /// Returns the value of the first of these attributes that is present, as received.
     pub(crate) fn first_raw(&self, keys: &[KeyId]) -> Option<Raw<'a>> {
         keys.iter()
             .find(|&&key| self.has(key))
             .and_then(|&key| self.raw(key))
     }
 
-    /// An attribute's value as it was received. An empty string is a value too.
+    /// Returns an attribute's value as received. An empty string is a value, too.
     pub(crate) fn raw(&self, key: KeyId) -> Option<Raw<'a>> {
         let attribute = self.attribute(key)?;
         let mime_type = match key {
@@ -81,7 +81,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// The first text among these attributes that is not empty.
+    /// Returns the first text among these attributes that is not empty.
     pub(crate) fn first_text(&self, keys: &[KeyId]) -> Option<Cow<'a, str>> {
         let mut present = keys.iter().filter(|&&key| self.has(key));
         present.find_map(|&key| self.text(key))
@@ -108,7 +108,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns true if the attribute is this word, in any case, with or without quotes.
+    /// Returns true if the attribute equals the word, in any case, with or without quotes.
     pub(crate) fn is(&self, key: KeyId, word: &str) -> bool {
         self.has(key) && self.str(key).is_some_and(|text| is_word(text, word))
     }
@@ -127,14 +127,14 @@ impl<'a> View<'a> {
     }
 }
 
-/// Returns true if the text is this word, in any case, with or without quotes.
+/// Returns true if the text equals the word, in any case, with or without quotes.
 pub(crate) fn is_word(text: &str, word: &str) -> bool {
     let is_quoted = text.len() > word.len();
     let text = if is_quoted { text.trim_matches('"') } else { text };
     text.eq_ignore_ascii_case(word)
 }
 
-/// The value of an event's attribute.
+/// Returns the value of an event's attribute.
 pub(crate) fn event_value(event: Event<'_>, key: KeyId) -> Option<Raw<'_>> {
     let attribute = event.attributes().find(|attribute| attribute.key == key)?;
     Some(Raw {
@@ -154,7 +154,7 @@ pub(crate) fn unquoted(text: &str) -> Option<Cow<'_, str>> {
     (!matches!(text, "null" | "<not specified>")).then_some(Cow::Borrowed(text))
 }
 
-/// The rest of a span's name after a leading word.
+/// Returns the rest of a span's name after a leading word.
 pub(crate) fn name_after<'a>(span_name: &'a str, word: &str) -> Option<&'a str> {
     let rest = span_name.strip_prefix(word)?;
     (rest.starts_with([' ', ':']))

@@ -1,9 +1,9 @@
-//! Decides on arrival which calls can violate a criterion that raises alarms, so that traces
-//! without such calls cost nothing while they are open.
+//! Decides on arrival which calls can violate a criterion that raises alarms. Open traces without
+//! such calls cost nothing.
 
 use regex::{RegexSet, RegexSetBuilder};
 
-/// Maximum bytes of all compiled patterns. With larger ones every call is watched.
+/// Maximum bytes of all compiled patterns. If they need more, every call is watched.
 const MAX_COMPILED_SIZE: usize = 4 << 20;
 
 /// The calls to watch for.
@@ -11,13 +11,13 @@ const MAX_COMPILED_SIZE: usize = 4 << 20;
 pub struct AlarmWatch {
     /// Patterns of names; `None` for calls of all tools.
     names: Option<RegexSet>,
-    /// True for model calls, too.
+    /// True if model calls are watched, too.
     models: bool,
 }
 
 impl AlarmWatch {
-    /// Watches for calls whose name matches one of `names` (`None`: for all calls of tools), and
-    /// with `models` for model calls.
+    /// Watches for tool calls whose name matches one of `names` (all tool calls if `None`), and for
+    /// model calls if `models` is true.
     pub fn new(names: Option<Vec<String>>, models: bool) -> Self {
         let compiled = |names| {
             let mut builder = RegexSetBuilder::new::<Vec<String>, _>(names);
@@ -29,14 +29,13 @@ impl AlarmWatch {
         }
     }
 
-    /// Returns true for a call of this name. A call whose span does not name it is watched: other
-    /// spans may name it.
+    /// Returns true for a call with this name. A call whose span does not name the tool is watched,
+    /// because other spans may name it.
     pub(super) fn watches(&self, name: Option<&str>) -> bool {
         let names = self.names.as_ref().zip(name);
         names.is_none_or(|(names, name)| names.is_match(name))
     }
 
-    /// Returns true if model calls are watched.
     pub(super) fn watches_models(&self) -> bool {
         self.models
     }

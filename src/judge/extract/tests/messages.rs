@@ -77,7 +77,7 @@ fn ids_come_from_the_raw_answer_below_a_request() {
     // An SDK's attribute limit cut the text: the call is known, but not its id.
     let cut = &whole[..whole.len() - 9];
     assert_eq!(ids(&raw(cut)), [None]);
-    // The span above names all calls, so that a long answer hides none.
+    // The span above names all calls, so a long answer hides none.
     let [_, below] = raw(cut);
     let request = span(1, 3, "litellm_request", 0, 9).with("gen_ai.operation.name", "chat");
     let idle = [agent(3, 0, "desk", 0, 99), request, below];
@@ -206,7 +206,7 @@ fn a_prompt_is_pruned_and_only_new_results_are_kept() {
     assert_eq!((ids.collect::<Vec<_>>(), found.cut), (vec!["new"], false));
 }
 
-/// Settings with a convention for spans of this kind, which have the word as their `acme.kind`.
+/// Returns settings with a convention for this kind of span; `word` is the value of `acme.kind`.
 fn house(kind: SpanKind, word: &str) -> Tools {
     let convention = CustomConvention {
         name: "acme".into(),
@@ -249,7 +249,7 @@ fn spans_recognised_under_other_settings_are_recognised_again() {
         agent(1, 0, "desk", 0, 99),
         span(2, 1, "fetch", 1, 2).with("acme.kind", "tool"),
     ];
-    // A span that arrived under these settings is not one of their calls.
+    // Under the settings at their arrival, neither span was a call.
     let taken = trace(&spans, &recogniser);
     assert!(
         trajectory(&taken, &recogniser)

@@ -1,5 +1,4 @@
-//! Tests of values: what is parsed, what is cut, and the sources for values that a span
-//! lacks.
+//! Parsing and cutting of values, and the sources for values that a span lacks.
 
 use serde_json::json;
 

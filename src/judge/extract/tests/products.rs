@@ -1,5 +1,5 @@
-//! Spans of products without a capture in `tests/captures`, as those products document or were
-//! observed to write them. Does not prove that a newer version writes the same.
+//! Spans of products without a capture in `tests/captures`, as documented or observed. Does not
+//! prove that newer versions write the same.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Decides by id, name and arguments whether two reports are of the same call.
+//! Decides by id, name and arguments whether two spans report the same call.
 
 use std::borrow::Borrow;
 
@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use crate::extract::tool_call::Payload;
 use crate::extract::values::equality;
 
-/// The parts of a report that identify a call. An absent part agrees with every part.
+/// The fields of a report that identify a call. An absent field agrees with every value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallReport<'a> {
     pub(crate) call_id: Option<&'a str>,
@@ -16,8 +16,8 @@ pub(crate) struct CallReport<'a> {
 }
 
 impl CallReport<'_> {
-    /// Returns true if both can be reports of the same call: their ids are equal, or one has no id
-    /// and their names are equal; and no part contradicts the other. Ids are reused, so an equal id
+    /// Returns true if both can report the same call: their ids are equal, or one has no id and
+    /// their names are equal; and no field contradicts the other. Ids are reused, so an equal id
     /// alone proves nothing.
     pub(crate) fn agrees_with(&self, other: &CallReport<'_>) -> bool {
         let is_known_same = match (self.call_id, other.call_id) {
@@ -32,7 +32,8 @@ impl CallReport<'_> {
     }
 }
 
-/// Returns true if the arguments show that these are two calls. Absent and cut arguments do not.
+/// Returns true if the arguments show that these are two calls. Absent and cut arguments prove
+/// nothing.
 pub(crate) fn args_differ(one: Option<&Payload>, other: Option<&Payload>) -> bool {
     let (Some(one), Some(other)) = (one, other) else {
         return false;
@@ -44,7 +45,8 @@ pub(crate) fn args_differ(one: Option<&Payload>, other: Option<&Payload>) -> boo
         && !lost_its_name(Some(other), Some(one))
 }
 
-/// Returns the more complete of the arguments of two reports of a call, or else those of the outer.
+/// Returns the more complete arguments of two reports of a call; the outer ones if equally
+/// complete.
 pub(crate) fn more_of<P: Borrow<Payload>>(outer: Option<P>, inner: Option<P>) -> Option<P> {
     let [one, other] = [&outer, &inner].map(|args| args.as_ref().map(Borrow::borrow));
     let is_less =
@@ -52,7 +54,7 @@ pub(crate) fn more_of<P: Borrow<Payload>>(outer: Option<P>, inner: Option<P>) ->
     if is_less { inner } else { outer }
 }
 
-/// Returns true if the arguments are whole, and can be compared with all others.
+/// Returns true if the arguments are uncut and comparable with any others.
 pub(crate) fn is_clear(args: &Payload) -> bool {
     !args.is_cut() && equality::is_comparable(args.json())
 }

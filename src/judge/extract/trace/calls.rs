@@ -1,5 +1,5 @@
-//! The tool calls of a trace that has tool spans: unwraps values, merges the reports of a call, and
-//! sets order, steps and parallel groups. `joins` adds the models' messages.
+//! Derives the tool calls of a trace that has tool spans: unwraps values, merges the reports of a
+//! call, and sets order, steps and parallel groups. `joins` adds the models' messages.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use crate::extract::tool_call::{CapturedParts, Payload, ToolCall};
 use crate::extract::uncertainty::CallUncertainty;
 use crate::extract::values::payload;
 
-/// Returns the calls of a trace that has tool spans, in order. `gates` is given for a trace that
-/// was cut short; each call then gets its uncertainty.
+/// Returns the calls of a trace that has tool spans, in order. With `gates`, given if the trace was
+/// cut short, each call gets its uncertainty.
 pub(crate) fn from_spans(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
@@ -49,8 +49,7 @@ pub(crate) fn from_spans(
     let has_ties = !drafts.is_sorted_by(|draft, next| time_and_depth(draft) < time_and_depth(next));
     let announced = joins::join(roles, recogniser, &models, &turns, &mut drafts, has_ties);
     if has_ties {
-        // The sort key before the position in the reply is start, then depth; after it, end, then
-        // span id.
+        // Sort keys: start, depth, position in the reply, end, span id.
         drafts.sort_by_key(|draft| {
             let (start, depth, end, span_id) = roles.rank(draft.span);
             let id = draft.call.call_id.as_ref();
@@ -130,13 +129,13 @@ fn draft(
     })
 }
 
-/// One draft per call, in order, and the drafts that report the same calls.
+/// One draft per call, in order, and further drafts of the same calls.
 struct Folded {
     kept: Vec<Draft>,
     duplicates: Vec<Duplicate>,
 }
 
-/// A draft of a call that another draft represents; it adds missing parts.
+/// A further draft of a call; it fills in missing fields.
 struct Duplicate {
     /// An index in `Folded::kept`.
     of: usize,
@@ -160,7 +159,7 @@ fn fold(roles: &SpanRoles<'_>, recogniser: &Recogniser, interner: &mut Interner)
         let capturing = Capturing::new(recorders.iter().copied().zip(calls));
         for (draft, recorder) in drafts.iter_mut().zip(&recorders) {
             let captured = capturing.parts_of(recorder);
-            // A missing part may be among the attributes and events that the SDK dropped.
+            // The SDK may have dropped the attribute or event with the missing part.
             let dropped = (captured.args && draft.call.args.is_none()
                 || captured.result && draft.call.result.is_none())
                 && is_torn(&roles.recognised[draft.span].view);
@@ -199,7 +198,7 @@ fn fold(roles: &SpanRoles<'_>, recogniser: &Recogniser, interner: &mut Interner)
     }
 }
 
-/// Returns true if each draft is certainly a separate call, decided without a table. Most traces
+/// Returns true if each draft is certainly a separate call, without building a table. Most traces
 /// have few calls and no call twice.
 fn are_distinct(roles: &SpanRoles<'_>, drafts: &[Draft]) -> bool {
     let is_folded = |draft: &Draft| {
@@ -213,14 +212,13 @@ fn are_distinct(roles: &SpanRoles<'_>, drafts: &[Draft]) -> bool {
     drafts.len() <= A_FEW && !drafts.iter().any(is_folded) && !(0..drafts.len()).any(is_repeated)
 }
 
-/// Returns for each draft, in order, the span of the draft that represents the same call, if there
-/// is one.
+/// Returns for each draft, in order, the span of the earlier draft of the same call, if any.
 fn originals(roles: &SpanRoles<'_>, drafts: &[Draft]) -> Vec<Option<SpanIdx>> {
-    // The latest kept draft of each id and name, and for each draft the previous draft of its id
+    // The latest stored draft of each id and name, and for each draft the previous one of its id
     // and name.
     let mut latest: HashMap<(&str, &str), usize> = HashMap::with_capacity(drafts.len());
     let mut before: Vec<Option<usize>> = vec![None; drafts.len()];
-    // Of the reports folded into each call, the most complete arguments.
+    // For each call, the most complete arguments of the reports folded into it.
     let mut folded: HashMap<SpanIdx, &Payload> = HashMap::new();
     let excluded = |draft: &Draft| roles.roles[draft.span].excluded;
     for draft in drafts {
@@ -261,7 +259,7 @@ fn originals(roles: &SpanRoles<'_>, drafts: &[Draft]) -> Vec<Option<SpanIdx>> {
     drafts.iter().map(original).collect()
 }
 
-/// Returns the arguments of a draft, completed by those of the reports folded into it.
+/// Returns the arguments of a draft or of the reports folded into it, the more complete ones.
 fn complete_args<'d>(
     draft: &'d Draft,
     folded: &HashMap<SpanIdx, &'d Payload>,
@@ -269,7 +267,7 @@ fn complete_args<'d>(
     more_of(draft.call.args.as_ref(), folded.get(&draft.span).copied())
 }
 
-/// Returns the spans that repeat a call of another span, with that other span.
+/// Maps each span that repeats another span's call to that other span.
 pub(crate) fn repeated_calls(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
@@ -282,9 +280,9 @@ pub(crate) fn repeated_calls(
 }
 
 /// Returns true if two instrumentations or processes report the same call: one id, one name,
-/// overlapping times. Calls that ran one after the other are two calls, and so are siblings. With a
-/// millisecond clock, one of two reports of a call may seem to start when the other ends, or to
-/// take no time.
+/// different parents, overlapping times. Calls that ran one after the other are two calls, and so
+/// are siblings. With a millisecond clock, one of two reports of a call may seem to start when the
+/// other ends, or to take no time.
 fn is_twin(roles: &SpanRoles<'_>, kept: &Draft, draft: &Draft) -> bool {
     let parent = |draft: &Draft| roles.spans[draft.span].parent_id;
     let overlap = draft.call.start_unix_nanos <= kept.call.end_unix_nanos;
@@ -292,7 +290,7 @@ fn is_twin(roles: &SpanRoles<'_>, kept: &Draft, draft: &Draft) -> bool {
 }
 
 fn absorb(kept: &mut Draft, draft: Draft) {
-    // A span of the same call that has not arrived could take precedence over this span.
+    // A span of the same call that is still missing could take precedence over this span.
     kept.call.uncertainty.args |= kept.call.args.is_none();
     kept.call.uncertainty.result |= kept.call.result.is_none();
     kept.call.captured.args |= draft.call.captured.args;
@@ -321,7 +319,7 @@ fn absorb(kept: &mut Draft, draft: Draft) {
 /// span, calls that overlap in time share one.
 fn set_groups(turns: &Turns, drafts: &mut [Draft]) {
     let (group_of, sizes) = groups(turns, drafts);
-    // Groups of several calls are numbered in the order of their first calls.
+    // Groups of several calls are numbered by their first calls.
     let mut number = 0;
     let numbers: Vec<Option<u32>> = (sizes.iter())
         .map(|&size| {
@@ -334,7 +332,7 @@ fn set_groups(turns: &Turns, drafts: &mut [Draft]) {
     }
 }
 
-/// The latest group of an owner's calls within one enclosing call.
+/// The latest group of one owner's calls within one enclosing call.
 #[derive(Clone, Copy)]
 struct LatestGroup {
     group: usize,
@@ -344,9 +342,8 @@ struct LatestGroup {
     until: u64,
 }
 
-/// Returns the group of each draft, and the sizes of the groups. Drafts are in the order of their
-/// starts, so drafts of one owner within one call are in the order of their steps, and only their
-/// latest group can grow.
+/// Returns the group of each draft, and the sizes of the groups. Drafts are sorted by start, so
+/// drafts of one owner within one call are sorted by step, and only the latest group can grow.
 fn groups(turns: &Turns, drafts: &[Draft]) -> (Vec<usize>, Vec<usize>) {
     let mut group_of = Vec::with_capacity(drafts.len());
     let mut sizes: Vec<usize> = Vec::with_capacity(drafts.len());

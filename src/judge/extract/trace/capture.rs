@@ -36,14 +36,14 @@ impl<'a> CallRecorder<'a> {
 /// The parts of calls that each recorder captures.
 #[derive(Debug)]
 pub(crate) struct Capturing<R> {
-    /// The recorder of the first call: most traces have no other, and need no table.
+    /// The recorder of the first call: most traces have only one, and need no table.
     first: Option<R>,
     by_first: CapturedParts,
     by_others: HashMap<R, CapturedParts>,
 }
 
 impl<R: Eq + Hash> Capturing<R> {
-    /// Collects the parts that the calls have themselves, before messages complete the calls.
+    /// Collects the parts that calls have before messages complete them.
     pub(crate) fn new<'c>(calls: impl Iterator<Item = (R, &'c ToolCall)>) -> Self
     where
         R: Copy,
@@ -74,12 +74,12 @@ impl<R: Eq + Hash> Capturing<R> {
     }
 }
 
-/// Returns true if the call lacks a part.
 pub(crate) fn lacks_part(call: &ToolCall) -> bool {
     call.args.is_none() || call.result.is_none()
 }
 
-/// Sets the captured parts of calls without spans, which depend only on their conventions.
+/// Sets the captured parts of calls from messages or log records, which depend only on the
+/// convention.
 pub fn set_captured(calls: &mut [ToolCall]) {
     let capturing: Vec<CapturedParts> = {
         let recorded = calls.iter().map(|call| (&*call.convention, call));

@@ -1,5 +1,5 @@
-//! The parts of calls that a trace contains for other traces: tool results that its models'
-//! requests repeat, and spans in which a framework passes arguments and results on.
+//! Finds arguments and results of other traces' calls: tool results that models' requests repeat,
+//! and spans in which a framework passes arguments and results on.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::extract::spans::conventions::cross_traces;
 use crate::extract::spans::{Recogniser, View, model_messages};
 use crate::extract::tool_call::CallPart;
 
-/// A part of a call that another trace may have made.
+/// An argument or result of a call that another trace may have made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CrossTraceResult {
     pub call_id: String,
@@ -24,8 +24,9 @@ pub struct CrossTraceResult {
     pub part: CallPart,
 }
 
-/// Returns the parts of calls that a trace contains for other traces. Models' requests are read
-/// only if no tool of the trace has a span: tool spans contain the results, in related traces, too.
+/// Returns arguments and results of calls in other traces. Models' requests are read only if no
+/// tool of the trace has a span; otherwise the tool spans contain the results, in related traces,
+/// too.
 pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossTraceResult> {
     let max_size = recogniser.tools.max_value_size;
     let spans = &trace.spans;
@@ -62,8 +63,8 @@ pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossT
     results
 }
 
-/// Returns true if a span of this name contains parts of calls in other traces. The parts that the
-/// trace's own calls lack are then in other traces, too.
+/// Returns true if a span of this name contains arguments or results of calls in other traces. If
+/// calls of its own trace lack values, other traces have them.
 pub(crate) fn is_carrier(span_name: &str) -> bool {
     carrier(span_name).is_some()
 }

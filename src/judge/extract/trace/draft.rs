@@ -1,4 +1,4 @@
-//! A tool call that the steps of `calls` complete one after the other.
+//! A tool call under construction: the steps of `calls` complete it one after the other.
 
 use super::turns::Owner;
 use crate::extract::spans::SpanIdx;
@@ -10,8 +10,8 @@ pub(crate) const UNNAMED: &str = "(unnamed)";
 /// The number of calls up to which comparing pairs is cheaper than building a table.
 pub(crate) const A_FEW: usize = 16;
 
-/// Maximum number of calls of one id that are searched for another report of a call: only a sender
-/// that reuses ids has more.
+/// Maximum number of calls with the same id that are searched for another report of a call. Only a
+/// sender that reuses ids has more.
 pub(crate) const MAX_TWINS: usize = 8;
 
 #[derive(Debug)]
@@ -28,8 +28,8 @@ pub(crate) struct Draft {
     pub(crate) poorly_named: bool,
     /// True if the span itself decides whether the call failed, by an error or by the status OK.
     pub(crate) settled: bool,
-    /// True if the spans of the call, in a trace cut short, contain its arguments as a clear map: a
-    /// span with other arguments then reports another call.
+    /// True if spans of the call have its arguments as a clear map, in a trace that was cut short.
+    /// A span with other arguments then reports another call.
     pub(crate) has_clear_map: bool,
     /// The end of the last failed attempt within the call.
     pub(crate) failed_until: u64,

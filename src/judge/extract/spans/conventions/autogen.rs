@@ -10,8 +10,8 @@ use crate::extract::tool_call::CallPart;
 use crate::extract::values::{messages, payload};
 
 /// AutoGen's tool spans have neither arguments nor a result. Its runtime passes both in messages,
-/// which it records in spans `autogen process …` of other traces, in the attribute `message`. They
-/// are joined by call id. The calls themselves are recognised as `gen_ai`.
+/// which other traces record in the attribute `message` of spans `autogen process …`. Call ids join
+/// them to the calls. The calls themselves are recognised as `gen_ai`.
 pub(super) const AUTOGEN: Convention = Convention {
     name: "autogen",
     prune: Some(Prune {
@@ -26,7 +26,7 @@ pub(super) const AUTOGEN: Convention = Convention {
     ..Convention::NONE
 };
 
-/// Returns true if the span is the runtime's delivery of a message.
+/// Returns true for a span in which the runtime delivers a message.
 fn is_runtime_message(span_name: &str) -> bool {
     span_name.starts_with("autogen process ")
 }
@@ -42,7 +42,7 @@ fn call_parts(span: &View<'_>, max_size: usize) -> Vec<(String, CallPart)> {
 }
 
 /// Finds requests and executions anywhere in the message. The recursion is bounded, because
-/// serde_json stops at 128 levels.
+/// serde_json rejects more than 128 levels.
 fn find_parts(message: &Json, max_size: usize, parts: &mut Vec<(String, CallPart)>) {
     match message {
         Json::Array(items) => items

@@ -1,6 +1,6 @@
-//! Claude Code's own spans (beta): `claude_code.interaction` is one turn of its user,
-//! `claude_code.tool` a call. Below a call, `claude_code.tool.execution` has its success and
-//! `claude_code.tool.blocked_on_user` the time spent waiting for the user.
+//! Claude Code's own spans (beta): `claude_code.interaction` is one turn of the user,
+//! `claude_code.tool` a call. Below a call, `claude_code.tool.execution` records success or
+//! failure, and `claude_code.tool.blocked_on_user` the time spent waiting for the user.
 
 use otlp::span::KeyBits;
 use std::borrow::Cow;

@@ -53,14 +53,14 @@ pub(super) const GEN_AI: Convention = Convention {
 };
 
 fn roles(span: &View<'_>) -> OwnRoles {
-    // Beside a product's own kind, the attribute is a normaliser's copy.
+    // If the span also has a product's own kind, a normaliser copied the operation.
     if span.has_any(keys::COPIED_KINDS) {
         return OwnRoles::default();
     }
     let Some(operation) = operation(span) else {
         return OwnRoles {
-            // Older pydantic-ai spans name the tool and no operation. Beside `tool.name`, the key
-            // is a copy, and the parts of the call have other keys.
+            // Older pydantic-ai spans name the tool but no operation. Beside `tool.name`, the key
+            // is a normaliser's copy, and the call's values have other keys.
             call: span.has(keys::GEN_AI_TOOL_NAME)
                 && !span.has(keys::TOOL_NAME)
                 && !span.names_kind(),
@@ -113,7 +113,7 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
         failed: span.is(keys::TOOL_STATUS, "error") || span.is(keys::TASK_STATUS, "failure"),
         ..SpanCall::default()
     };
-    // A normaliser that removes the originals leaves OpenInference's arguments in place, and moves
+    // A normaliser that removes the originals leaves OpenInference's arguments in place, but moves
     // Traceloop's arguments and results to messages.
     let is_object = |raw: &Raw<'_>| matches!(raw.value, Value::Str(text) if text.starts_with('{'));
     let is_traceloop = |text: &str| {
@@ -137,7 +137,7 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
     if call.result.is_none() {
         call.result = span.raw(keys::OUTPUT_MESSAGES).filter(is_object);
     }
-    // ADK's span does not fail if its plugin for retries answers instead of the tool.
+    // If ADK's plugin for retries answers instead of the tool, the span's status is not ERROR.
     call.failed |= [keys::ADK_RESULT, keys::GEN_AI_RESULT]
         .into_iter()
         .filter_map(|key| span.str(key))
@@ -147,8 +147,8 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
     if is_adk_result || span.has(keys::ADK_EVENT) {
         call.result_in = Envelope::Result;
     }
-    // Strands answers with content blocks, in an attribute or in an event; Anthropic's SDK in its
-    // own attribute.
+    // Strands records content blocks, in an attribute or an event. Anthropic's SDK records them in
+    // its own attribute.
     if span.has(keys::TOOL_STATUS)
         || span.has(keys::PLAIN_TOOL_STATUS)
         || span.has(keys::ANTHROPIC_RESULT)
@@ -170,7 +170,8 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
     call
 }
 
-/// Returns the tool in the span's name. A transfer appends its target, and OpenInference a method.
+/// Returns the tool's name from the span's name, without the target of a transfer and without
+/// OpenInference's method.
 fn tool_in_name<'a>(span: &View<'a>) -> Option<&'a str> {
     let Some(rest) = name_after(span.name(), "execute_tool") else {
         return Some(bare_name(span.name())).filter(|name| *name != span.name());
@@ -178,16 +179,16 @@ fn tool_in_name<'a>(span: &View<'a>) -> Option<&'a str> {
     if span.has(keys::TRANSFER_MODE) { rest.split(' ').next() } else { Some(rest) }
 }
 
-/// Returns true for the answer of ADK's `ReflectAndRetryToolPlugin` for a tool that failed.
-/// Searches the text, because the end of the answer may be cut off.
+/// Returns true if the result is the answer of ADK's `ReflectAndRetryToolPlugin` to a failed tool.
+/// Searches the text, because its end may be cut off.
 fn is_guidance_to_retry(result: &str) -> bool {
-    // The answer is an object, so a result in prose need not be searched.
+    // The answer is a JSON object, so a result in prose need not be searched.
     let is_object = result.trim_start().starts_with('{');
     let mut words = GUIDANCE_TO_RETRY.iter();
     is_object && words.all(|word| word.find(result.as_bytes()).is_some())
 }
 
-// Created once: each creation costs a thousand instructions.
+// Built once: building them takes a thousand instructions.
 static GUIDANCE_TO_RETRY: LazyLock<[Finder<'static>; 2]> = LazyLock::new(|| {
     [
         "\"ERROR_HANDLED_BY_REFLECT_AND_RETRY_PLUGIN\"",
@@ -217,14 +218,14 @@ fn agent_name<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
         .or_else(|| name_after(span.name(), AGENT_RUN).map(Cow::Borrowed))
 }
 
-/// Names nameless runs after the run above: Anthropic's SDK creates such a run for each use of its
-/// tool runner. Drops workflows with an agent run in or above them.
+/// Gives nameless runs the name of the run above: Anthropic's SDK creates a nameless run for each
+/// use of its tool runner. Drops workflows that have an agent run in or above them.
 fn settle_runs(spans: &mut RecognisedSpans<'_, '_>) {
     let is_nameless_run = |span: &RecognisedSpan<'_>| {
         let is_own = || span.agent == agent_run(&span.view);
         roles(&span.view).agent_run && is_own() && agent_name(&span.view).is_none()
     };
-    // Most spans are not runs, and ruling them out needs no attributes.
+    // Checked first: most spans are no runs, and this check reads no attributes.
     let is_unsettled = |span: &RecognisedSpan<'_>| {
         span.agent.is_some() && (is_workflow(&span.view) || is_nameless_run(span))
     };

@@ -1,6 +1,6 @@
-//! Haystack under OpenInference has no spans of models or tools. The output of an agent run's span
+//! Haystack under OpenInference has no spans for models or tools. The output of an agent run's span
 //! contains the whole conversation, each message as the `repr` of a `ChatMessage`; messages that
-//! are also in its input are older than the run.
+//! are also in the run's input are older than the run.
 
 use otlp::span::KeyBits;
 use std::borrow::Cow;
@@ -95,7 +95,7 @@ fn tool_result(result: &Json, max_size: usize) -> Option<ConversationResult> {
     })
 }
 
-/// Returns the items of the list `messages`, up to a cut.
+/// Returns the items of the list `messages`; only those before the cut if the text was cut.
 fn messages(text: &str) -> Vec<String> {
     let list = || {
         text.split_once("\"messages\"")?

@@ -9,8 +9,8 @@ use super::super::keys;
 /// LiteLLM's callback `otel`. The span of a request, `litellm_request`, is recognised as `gen_ai`.
 /// Its calls get their ids from the span of the raw answer below it, which has the provider's own
 /// text as Python literals. Below a span of the application there is no `litellm_request`: LiteLLM
-/// then writes each reply to the application's span, over the previous reply, with
-/// `gen_ai.operation.name` = `chat`. In that case only the raw answers are model calls.
+/// then writes each reply to the application's span, with `gen_ai.operation.name` = `chat`, and
+/// overwrites the previous reply. In that case only the raw answers are model calls.
 ///
 /// - Tool call: has no span; calls are read from the replies.
 /// - Model call: a span `raw_gen_ai_request`. Its reply is in `llm.*.choices`, `llm.*.content`

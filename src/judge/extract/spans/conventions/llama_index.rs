@@ -33,7 +33,7 @@ fn begins_turn(span_name: &str) -> bool {
     span_name.ends_with(".setup_agent")
 }
 
-/// Returns `current_agent_name='…'` from the input. The event's own field is the last one.
+/// Returns `current_agent_name='…'` from the input. The last match is the event's own field.
 fn agent_field(input: &str) -> Option<&str> {
     let start = input.rfind(AGENT_FIELD)?;
     let name = &input[start + AGENT_FIELD.len()..];

@@ -22,8 +22,7 @@ pub(super) const LOG_CALLS: Convention = Convention {
     ..Convention::NONE
 };
 
-/// Event names of the records that report a call. The preceding records (`tool_decision`) report
-/// none.
+/// Names of the events that report a call. The `tool_decision` records before a call are ignored.
 pub(crate) const EVENTS: &[&str] = &[
     "claude_code.tool_result",
     "tool_result",
@@ -31,7 +30,7 @@ pub(crate) const EVENTS: &[&str] = &[
     "gemini_cli.tool_call",
 ];
 
-/// The keys of the prompt that caused a call.
+/// The attributes with the id of the prompt that caused a call.
 pub(crate) const PROMPTS: &[KeyId] = &[keys::PROMPT_ID, keys::PROMPT_ID_FLAT];
 
 const ARGS: &[KeyId] = &[

@@ -53,7 +53,7 @@ pub(super) const LOGFIRE: Convention = Convention {
     ..Convention::NONE
 };
 
-/// Excludes Logfire's other spans, which may use the same words.
+/// The scope excludes Logfire's other spans, which may use the same templates.
 const OPENAI_AGENTS: ScopeHash = ScopeHash::new(b"logfire.openai_agents");
 
 fn is_scrubbed(text: &str) -> bool {
@@ -81,8 +81,8 @@ fn value<'a>(span: &View<'a>, key: KeyId) -> Option<Raw<'a>> {
     })
 }
 
-/// Counts a streamed model call once. Logfire reports it by two spans: one with the request, and
-/// `streaming response from …` with the request and the reply. Only the second stays a model call.
+/// Counts a streamed model call once. Logfire records it in two spans: one with the request, and
+/// `streaming response from …` with the request and the reply. Only the second span counts.
 fn count_streams_once(spans: &mut RecognisedSpans<'_, '_>) {
     let mut asked: HashMap<Option<SpanIdx>, Vec<SpanIdx>> = HashMap::new();
     for span_idx in 0..spans.spans.len() {

@@ -1,5 +1,5 @@
-//! The conventions that differ only in their words: one attribute names the kind of span, and each
-//! part of a call has its own key.
+//! The conventions that differ only in keys and values: one attribute names the kind of span, and
+//! each field of a call has its own key.
 
 use std::borrow::Cow;
 

@@ -71,13 +71,13 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
     }
 }
 
-/// Maximum number of calls in a reply that are compared with each failed call; a longer reply names
-/// no failed call.
+/// Maximum number of calls of a reply that are compared with a failed call. Longer replies are not
+/// searched for its name.
 const MAX_ASKED: usize = 64;
 
-/// Names failed calls. In JavaScript a failed call has only the name of its class, and the model's
-/// span has no calls. The reply is in the output of a sibling span, the last one with calls before
-/// the failed call.
+/// Names failed calls. In JavaScript, the span of a failed call names only the tool's class, and
+/// the model's span has no calls. The reply is the output of a sibling span: the last one with
+/// calls before the failed call.
 fn name_failed_calls(spans: &mut RecognisedSpans<'_, '_>) {
     let is_nameless = |span: &RecognisedSpan<'_>| {
         let call = span.call.as_ref();
@@ -116,8 +116,8 @@ fn calls_in(reply: &str) -> Vec<AnnouncedCall> {
     })
 }
 
-/// Returns the tool whose call has these arguments, if only one tool has, and the call's id, if
-/// only one call has: any of several equal calls may be the failed one.
+/// Returns the tool that was called with these arguments, if it is only one, and the id of that
+/// call, if it is only one: each of several equal calls may be the failed one.
 fn asked_with(asked: &[AnnouncedCall], args: &Json) -> Option<(String, Option<String>)> {
     let is_such = |call: &&AnnouncedCall| {
         let own = call.args.as_ref();
