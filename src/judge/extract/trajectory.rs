@@ -58,7 +58,7 @@ pub struct Trajectory {
     pub earlier_turns: Option<Arc<EarlierTurns>>,
     /// The turns of a session, if this trajectory joins several traces.
     pub turns: Option<Arc<SessionTurns>>,
-    /// The changes to the evaluated span that the rest of a trace cut short could cause.
+    /// The ways in which the evaluated span could change if the trace was cut short.
     pub uncertainty: TrajectoryUncertainty,
     /// True if a span of another resource started before its parent, and was ordered with a shifted
     /// start.
@@ -70,15 +70,15 @@ pub struct Trajectory {
     pub model_use: ModelUse,
     pub tool_calls: Vec<ToolCall>,
     /// The agent runs, by start; `ToolCall::agent_run` is an index into it. Directly nested runs of
-    /// one name are one run. Shared with the trajectories of single runs, like all following
-    /// fields.
+    /// one name are one run. This field and all below it are shared with the trajectories of single
+    /// runs.
     pub agent_runs: Arc<[AgentRun]>,
     /// Agent runs and graph nodes in start order, immediate repeats merged (`execution_order` with
     /// `over: nodes`).
     pub node_visits: Arc<[Arc<str>]>,
-    /// The run's own attributes for its judgement.
+    /// The attributes by which the run affects its own judgement.
     pub expectation_attributes: Arc<ExpectationAttributes>,
-    /// The position of the trace by first arrival.
+    /// The position of the trace in the order of first arrival.
     pub arrival: u64,
 }
 
@@ -105,9 +105,9 @@ pub struct Subject {
     /// The W3C trace state.
     pub trace_state: Arc<str>,
     pub resource: Arc<Resource>,
-    /// The kept attributes by key, then the resource's attributes that the span lacks, as the text
-    /// that selectors compare and scores copy (numbers and booleans as their JSON text). Look up
-    /// with [`Subject::attribute`].
+    /// The stored attributes by key, then the resource's attributes that the span lacks, as the
+    /// text that selectors compare and scores copy (numbers and booleans as their JSON text). Look
+    /// up with [`Subject::attribute`].
     pub attributes: Vec<(Arc<str>, Arc<str>)>,
 }
 
@@ -124,8 +124,8 @@ pub struct AgentRun {
     pub ended: bool,
     /// The session, if it differs from the trajectory's.
     pub session: Option<Arc<str>>,
-    /// True if the trace was cut short and the rest may show that the run is part of an outer run
-    /// of the same name.
+    /// True if spans missing from a cut trace may show that the run is part of an outer run of the
+    /// same name.
     pub may_merge: bool,
     /// The model calls that the run made itself.
     pub model_use: ModelUse,
@@ -180,7 +180,7 @@ impl Trajectory {
         Some(&run.name)
     }
 
-    /// Returns true if spans report all calls of this group of log records, which then is not a
+    /// Returns true if spans report all calls of this group of log records; the group is then no
     /// run.
     pub fn is_taken_over(&self) -> bool {
         self.subject.is_none() && self.tool_calls.is_empty()
@@ -245,8 +245,8 @@ impl Trajectory {
         }
     }
 
-    /// Returns a copy with only the first calls, without their arguments and results. Keeps only
-    /// the case id of the run's own attributes, because the others contain values, too.
+    /// Returns a copy with only the first calls, without their arguments and results. The only
+    /// expectation attribute in the copy is the case id: the others contain values.
     pub fn without_values(&self, n_first: usize) -> Self {
         let calls = ToolCall::all_without_values(&self.tool_calls, n_first);
         let mut copy = self.with_calls(calls);

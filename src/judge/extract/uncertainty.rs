@@ -1,14 +1,14 @@
 //! The certainty of the trajectory of a trace that was cut short, for each call and for the
 //! evaluated span. All fields are false for a complete trace. `trace` sets them.
 
-/// The changes to a call that the rest of a trace cut short could cause, besides adding calls.
+/// The ways in which spans missing from a cut trace could change a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CallUncertainty {
     /// True if the call may turn out to be no call, the same call as another in the list, or a call
     /// of another name.
     pub may_go: bool,
-    /// True if a call of the same name may enclose this one, and then counts for both: the outer
-    /// call began earlier, and has its own arguments and end.
+    /// True if a missing call of the same name may enclose this one, and then counts for both: the
+    /// outer call began earlier, and has its own arguments and end.
     pub may_fold: bool,
     /// The line of the call: calls of one line keep their order; between lines the order may
     /// change.
@@ -24,7 +24,7 @@ pub struct CallUncertainty {
     pub error: bool,
 }
 
-/// The changes to the evaluated span that the rest of a trace cut short could cause.
+/// The ways in which spans missing from a cut trace could change the evaluated span.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TrajectoryUncertainty {
     /// True if another span may turn out to be the evaluated span, with another agent and other

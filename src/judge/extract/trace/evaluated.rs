@@ -91,15 +91,15 @@ pub(crate) fn continues_session(roles: &SpanRoles<'_>) -> Option<bool> {
     let repeats_answers = |span_idx: SpanIdx| roles.spans[span_idx].repeats_answers;
     let asked = models().filter(|&span_idx| repeats_answers(span_idx).is_some());
     let first = asked.min_by_key(|&span_idx| roles.rank(span_idx))?;
-    // The answer may be the reply of a model whose messages were not captured.
+    // The answer may be the reply of a model span in this trace whose messages were not captured.
     let is_before = |span_idx: SpanIdx| {
         repeats_answers(span_idx).is_none() && roles.tree.end[span_idx] <= roles.tree.start[first]
     };
     repeats_answers(first).filter(|_| !models().any(is_before))
 }
 
-/// Returns the session of the evaluated span, else of the spans above it, else of the earliest span
-/// that names a session: often only model spans do.
+/// Returns the session of the evaluated span, else of the nearest span above it, else of the
+/// earliest span that names one: often only model spans do.
 pub(crate) fn session<'a>(roles: &SpanRoles<'a>, evaluated: SpanIdx) -> Option<Cow<'a, str>> {
     let session_of = |span_idx: SpanIdx| own_session(&roles.recognised[span_idx].view);
     let anywhere = || {

@@ -1,5 +1,5 @@
-//! A run's own attributes for its judgement, read from the evaluated span, the spans above it and
-//! its resource: the run's test case, criteria to apply, and an expectation.
+//! Reads how a run asks to be judged: its test case, criteria to apply, and an expectation. The
+//! attributes are on the evaluated span, the spans above it, or its resource.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use super::span_roles::SpanRoles;
 use crate::extract::spans::view::attribute_text;
 use crate::extract::spans::{Recogniser, SpanIdx};
 
-/// A run's own attributes for its judgement.
+/// The attributes by which a run affects its own judgement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExpectationAttributes {
-    /// The run's test case, from the nearest span that names one, from the evaluated span up, or
-    /// else from the resource.
+    /// The run's test case: of the evaluated span, else of the nearest span above it that has one,
+    /// else of the resource.
     pub case_id: Option<Arc<str>>,
-    /// The distinct values of [`CRITERIA`](crate::extract::CRITERIA), from the evaluated span up,
-    /// the resource last.
+    /// The distinct values of [`CRITERIA`](crate::extract::CRITERIA), from the evaluated span
+    /// upwards; the resource's value is last.
     pub criteria: Vec<StatedValue>,
     /// The distinct values of [`EXPECT`](crate::extract::EXPECT), in the same order. A sender that
     /// can set the attribute on one span must not be able to hide the value of another span.
@@ -38,7 +38,7 @@ pub struct StatedValue {
     pub span_id: Option<SpanId>,
     /// The text as sent, compact JSON for arrays and maps; `None` for bytes.
     pub text: Option<Arc<str>>,
-    /// True if only a prefix was kept.
+    /// True if only a prefix was stored.
     pub cut: bool,
 }
 

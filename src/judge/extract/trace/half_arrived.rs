@@ -1,4 +1,4 @@
-//! Finds traces with a missing half: the spans of model calls are one signal, the log records with
+//! Finds traces of which one half is missing. Model spans are one signal, the log records with
 //! their messages another, and a router may send the two to different places. Does not affect
 //! verdicts.
 
@@ -27,8 +27,8 @@ pub enum MissingHalf {
 }
 
 /// Returns the missing half of a closed trace, if only one half arrived. `has_calls` is true if the
-/// trace has a tool call. Ignores traces that a limit or a stop closed, because they may not have
-/// ended.
+/// trace has a tool call. Ignores traces that a limit or a shutdown closed: the other half may have
+/// followed.
 pub fn half_arrived(trace: &Trace, has_calls: bool) -> Option<HalfArrived> {
     if !matches!(
         trace.reason,

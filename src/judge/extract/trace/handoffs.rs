@@ -1,10 +1,10 @@
 //! Recognises calls that are transfers between agents, and so not tool calls. The target must be an
-//! agent of the trace: a bank's `transfer_to_savings` stays a call.
+//! agent of the trace: a bank's `transfer_to_savings` is a tool call.
 
 use crate::extract::glob::glob_matches;
 use crate::extract::settings::Handoffs;
 
-/// Names that are transfers if the name of an agent of the trace follows.
+/// Prefixes of transfers. The name of an agent of the trace must follow.
 const TRANSFERS: &[&str] = &[
     "transfer_to_",
     "handoff_to_",

@@ -12,7 +12,7 @@ const FEW: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct Interner {
     texts: Vec<Arc<str>>,
-    /// The symbols beyond the first few.
+    /// The symbols of all texts after the first [`FEW`].
     by_text: HashMap<Arc<str>, Symbol>,
 }
 

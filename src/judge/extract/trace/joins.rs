@@ -49,8 +49,8 @@ pub(crate) fn join(
     places
 }
 
-/// Returns for each draft whether another draft has the same id. A result names only an id, so it
-/// may belong to any successful call with this id.
+/// Returns true for each draft whose id several successful drafts have. A result names only an id,
+/// so it may belong to any of them.
 fn reused_ids(drafts: &[Draft]) -> Vec<bool> {
     let ids = || {
         let succeeded = |draft: &&Draft| !draft.call.error;

@@ -1,5 +1,4 @@
-//! Traces that have only log records, for a prompt or a session: orders their calls and removes
-//! repeated call ids.
+//! Orders the calls of a trace that has only log records, and removes calls with repeated ids.
 
 use hashbrown::{HashMap, HashSet};
 use otlp::span::{SpanId, SpanRow, TraceId};
@@ -11,7 +10,7 @@ use crate::extract::tool_call::ToolCall;
 use crate::extract::uncertainty::CallUncertainty;
 
 /// Orders the calls by their records, and drops repeated calls. Returns the trace that the records
-/// name, if they name one.
+/// name, if any.
 pub(crate) fn arrange(
     trace: &Trace,
     cut_short: bool,

@@ -177,8 +177,8 @@ fn totals_of_runs(roles: &SpanRoles<'_>) -> Vec<Option<Usage>> {
     totals
 }
 
-/// Spans that were taken for another report of a sibling's call although the reports contradict
-/// each other.
+/// Spans recognised as a second report of a sibling's model call although the two reports
+/// contradict each other.
 #[derive(Default)]
 struct CallsBeside {
     /// True if the span certainly reports a separate call, false if it may.

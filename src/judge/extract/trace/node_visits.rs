@@ -1,4 +1,4 @@
-//! The agents and graph nodes that a trace visits, in order.
+//! Lists the agents and graph nodes that a trace visits.
 
 use std::sync::Arc;
 

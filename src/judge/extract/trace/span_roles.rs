@@ -24,7 +24,7 @@ use crate::extract::values::{Conversation, payload};
 pub(crate) struct SpanRoles<'a> {
     pub(crate) trace: &'a TraceSpans,
     pub(crate) spans: &'a [SpanRow],
-    /// The role of each span by itself, without calls that do not count.
+    /// The role that each span has by itself. Calls that do not count are removed.
     pub(crate) recognised: Vec<RecognisedSpan<'a>>,
     /// The role of each span in its trace.
     pub(crate) roles: Vec<Role<'a>>,
@@ -58,9 +58,9 @@ pub(crate) struct Role<'a> {
     pub(crate) run_above: Option<RunIdx>,
     /// The enclosing tool call, without the span's own call; folded spans are skipped.
     pub(crate) call_above: Option<SpanIdx>,
-    /// The outermost model span, this span or one above it, without a call or run in between.
+    /// The outermost model span at or above this span, with no call or run in between.
     pub(crate) model_of: Option<SpanIdx>,
-    /// The sibling by which another instrumentation reports the same model call.
+    /// The sibling with which another instrumentation reports the same model call.
     pub(crate) twin_of: Option<SpanIdx>,
 }
 
@@ -135,7 +135,7 @@ impl<'a> SpanRoles<'a> {
         roles
     }
 
-    /// Adds a span, recognised by itself.
+    /// Recognises one span by itself and adds it.
     fn recognise(
         &mut self,
         span_idx: SpanIdx,
@@ -182,7 +182,7 @@ impl<'a> SpanRoles<'a> {
         }
     }
 
-    /// Lets the conventions correct roles that depend on several spans.
+    /// Applies the conventions' corrections of roles that depend on several spans.
     fn refine(&mut self) {
         for refine in refines() {
             if self.present.intersects(refine.when) {
@@ -233,7 +233,7 @@ impl<'a> SpanRoles<'a> {
         }
     }
 
-    /// Walks once from the roots, and sets runs, models, and calls folded into the call above.
+    /// Sets runs, models, and calls folded into the call above, in one walk from the roots.
     fn walk(&mut self, max_size: usize) {
         let mut known = KnownCalls::default();
         let mut models: HashMap<SpanIdx, Vec<Reports>> = HashMap::new();
@@ -278,9 +278,9 @@ impl<'a> SpanRoles<'a> {
         }
     }
 
-    /// Returns the sibling by which another instrumentation reports the same model call: one of the
-    /// two ran within the time of the other, and their replies do not name different calls. Adds
-    /// the span to the reports of that call, or as a call of its own.
+    /// Returns the sibling with which another instrumentation reports the same model call: one of
+    /// the two ran within the time of the other, and their replies do not name different calls.
+    /// Adds the span to the reports of that call, or as a separate call.
     fn twin_of_model(
         &self,
         span_idx: SpanIdx,

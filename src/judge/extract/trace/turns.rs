@@ -13,7 +13,6 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Returns the owner of a span.
     pub(crate) fn of(roles: &SpanRoles<'_>, span_idx: SpanIdx, interner: &mut Interner) -> Self {
         Self {
             run: roles.roles[span_idx].run_above,

@@ -84,13 +84,14 @@ pub(crate) fn of_trajectory(roles: &SpanRoles<'_>, evaluated: SpanIdx) -> Trajec
     }
 }
 
-/// Returns true if an agent of this name may still arrive.
+/// Returns true if the call may turn out to be a hand-off: an agent with this name may still
+/// arrive.
 fn may_be_handoff(name: &str, recogniser: &Recogniser) -> bool {
     matches!(recogniser.tools.handoffs, Handoffs::Auto)
         && is_handoff(name, None, &Handoffs::Auto, |_| true)
 }
 
-/// Marks calls that could turn out to be the same call as one that stays.
+/// Marks calls that could turn out to be the same call as an unmarked one.
 fn leave_one_of_each(drafts: &mut [Draft]) {
     let mut ids: HashSet<(Arc<str>, Arc<str>)> = HashSet::new();
     for call in drafts.iter_mut().map(|draft| &mut draft.call) {

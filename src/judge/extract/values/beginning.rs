@@ -1,4 +1,4 @@
-//! The prefix of a value whose end was cut off, completed to valid JSON.
+//! Completes the prefix of a cut value to valid JSON.
 
 use serde_json::Value;
 
@@ -6,8 +6,8 @@ use super::payload::parse;
 use crate::extract::tool_call::{Beginning, KeptPart, Payload};
 
 impl Payload {
-    /// Returns the value, or the prefix of a cut value with its incomplete parts, from the root
-    /// inwards. `None` if the prefix is unusable.
+    /// Returns the value, or the prefix of a cut value together with its incomplete inner values,
+    /// the outermost first. `None` if the prefix is unusable.
     pub(crate) fn as_far_as_kept(&self) -> Option<(&Value, Vec<&Value>)> {
         if !self.is_cut() {
             return Some((self.json(), Vec::new()));
@@ -68,8 +68,9 @@ struct Level<'t> {
     key: Option<&'t str>,
 }
 
-/// Closes all open parts of a JSON container's prefix. Returns the JSON, and the path to the
-/// innermost incomplete value. A number or word at the end is dropped, because its rest is unknown.
+/// Closes all strings, arrays and objects that the prefix of a JSON container leaves open. Returns
+/// the JSON, and the path to the innermost incomplete value. A number or word at the end is
+/// dropped, because its rest is unknown.
 fn closed(text: &str) -> Option<(String, Vec<String>)> {
     let bytes = text.as_bytes();
     let mut levels: Vec<Level<'_>> = Vec::new();
@@ -217,7 +218,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Every complete value of a prefix is at the same path in the whole.
+        /// Every complete value of a prefix is at the same path in the whole value.
         #[test]
         fn what_is_kept_is_of_the_whole(cut in 1_usize..200) {
             let whole = json!({

@@ -5,9 +5,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde_json::{Number, Value};
 use text::decimal::Decimal;
 
-/// Returns whether two values are equal as JSON: 1 = 1.0, true ≠ 1, the order of an object's keys
-/// is irrelevant. Numbers are compared as written, digit by digit. `None` if one of two numbers was
-/// not writable in JSON: NaN, an infinity, or a number beyond all doubles.
+/// Returns true if two values are equal as JSON: 1 = 1.0, true ≠ 1, the order of an object's keys
+/// is irrelevant. Numbers are compared as written, digit by digit. `None` if JSON could not
+/// represent one of two numbers: NaN, an infinity, or a number beyond all doubles.
 pub(crate) fn equal(a: &Value, b: &Value) -> Option<bool> {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => equal_numbers(a, b),
@@ -30,8 +30,7 @@ pub(crate) fn equal(a: &Value, b: &Value) -> Option<bool> {
     }
 }
 
-/// Returns whether all comparisons are equal. A single difference decides, even beside values that
-/// cannot be compared.
+/// Returns `Some(false)` if any comparison differs, `Some(true)` if all are equal, else `None`.
 pub(crate) fn all(mut equal: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     let mut all = Some(true);
     let differs = equal.any(|equal| {
@@ -43,13 +42,14 @@ pub(crate) fn all(mut equal: impl Iterator<Item = Option<bool>>) -> Option<bool>
     if differs { Some(false) } else { all }
 }
 
-/// Returns a hash; values that are [`equal`] have the same one.
+/// Returns a hash; [`equal`] values have equal hashes.
 pub(crate) fn hash(value: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
     match value {
         Value::Null => 0_u8.hash(&mut hasher),
         Value::Bool(bool) => (1_u8, bool).hash(&mut hasher),
-        // Not as floats: a sender could send any number of values that round to the same float.
+        // Not hashed as floats: a sender could send any number of values that round to the same
+        // float.
         Value::Number(number) => match Decimal::parse(number.as_str()) {
             Some(decimal) => (2_u8, decimal).hash(&mut hasher),
             None => (6_u8, number.as_str()).hash(&mut hasher),
@@ -72,8 +72,8 @@ pub(crate) fn hash(value: &Value) -> u64 {
     hasher.finish()
 }
 
-/// Returns true if the value can be compared with every other value. False if it contains a number
-/// that JSON cannot write.
+/// Returns true if the value can be compared with every other value, so contains no number that
+/// JSON cannot represent.
 pub(crate) fn is_comparable(value: &Value) -> bool {
     match value {
         Value::Number(number) => number.as_f64().is_some(),

@@ -66,7 +66,7 @@ pub(crate) struct ConversationResult {
     pub(crate) failed: Option<bool>,
 }
 
-/// Returns true if the text may contain a call, or may have contained one after an SDK's attribute
+/// Returns true if the text may contain a call, or may have contained one before an SDK's attribute
 /// limit cut it. This search saves parsing.
 pub(crate) fn may_announce(text: &str) -> bool {
     let mut words = ["tool", "function", "Tool"].iter();
@@ -75,7 +75,7 @@ pub(crate) fn may_announce(text: &str) -> bool {
 }
 
 /// Returns the messages after the model's last answer; `None` for text that is not a list. Reads
-/// the list once, without building it.
+/// the list once and builds no JSON tree.
 pub(crate) fn new_messages(list: &str) -> Option<NewMessages> {
     let mut rest = list.trim_start().strip_prefix('[')?.trim_start();
     let at = |rest: &str| list.len() - rest.len();
@@ -170,7 +170,8 @@ fn text_parts(message: &Map<String, Json>) -> Option<Cow<'_, Json>> {
     }
 }
 
-/// Finds calls at any depth. The recursion is bounded, because serde_json stops at 128 levels.
+/// Finds calls at any depth. The recursion is bounded, because serde_json rejects more than 128
+/// levels.
 fn find_calls(
     json: &Json,
     in_list_of_calls: bool,
@@ -222,7 +223,7 @@ fn call_of(
                 .map(|args| payload::of_message(args.clone(), max_size)),
         })
     };
-    // OpenAI and all its imitators: `{"id": …, "function": {"name": …, "arguments": "…"}}`. Without
+    // OpenAI and compatible APIs: `{"id": …, "function": {"name": …, "arguments": "…"}}`. Without
     // content capture, OpenTelemetry's instrumentations omit the arguments; outside a list of
     // calls, the same form declares a tool.
     if let Some(Json::Object(function)) = map.get("function")

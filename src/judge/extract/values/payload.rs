@@ -135,12 +135,12 @@ pub(crate) fn open_result(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> 
 static SHAPES: LazyLock<[Finder<'static>; 3]> =
     LazyLock::new(|| ["\"tool", "\"ToolMessage", "\"subAgentThreadId"].map(Finder::new));
 
-/// Returns true for a map: any map may be an envelope, and its end decides.
+/// Returns true for an object: it may be an envelope, which only its end would show.
 fn may_be_opened(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }
 
-/// Returns the text of a value without an envelope, which can be parsed later and mostly never is.
+/// Returns the text of a value without an envelope. It is parsed on first use, and mostly never.
 fn bare<'a>(raw: Raw<'a>, envelope: Envelope, max_size: usize) -> Option<&'a str> {
     let (Value::Str(text) | Value::Json(text)) = raw.value else {
         return None;
@@ -155,7 +155,8 @@ fn bare<'a>(raw: Raw<'a>, envelope: Envelope, max_size: usize) -> Option<&'a str
     is_bare.then_some(text)
 }
 
-/// Returns true if a text is shown as received. A string within JSON is shown without its quotes.
+/// Returns true if the text is shown as received. Only a JSON string is shown differently, without
+/// its quotes.
 fn is_its_own_text(text: &str) -> bool {
     !text.trim_start().starts_with('"')
 }
@@ -230,7 +231,7 @@ fn received(raw: Raw<'_>) -> Parsed {
     read
 }
 
-/// Parses JSON, or returns the text as a JSON string. Numbers keep all their digits. A text that
+/// Parses JSON, or returns the text as a JSON string. Numbers retain all their digits. Text that
 /// begins as JSON and ends early was cut by an attribute limit of its SDK. JSON that serde_json
 /// cannot parse (nested more than 128 deep, or with serde_json's own key) counts as cut, too, so
 /// that no sender can hide arguments in it.

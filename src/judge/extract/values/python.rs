@@ -172,7 +172,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses the items between two brackets; returns whether there was a comma.
+    /// Parses the items between two brackets. The returned boolean is true if there was a comma.
     fn items(&mut self, open: char, close: char, depth: usize) -> Option<(Vec<Value>, bool)> {
         self.eat(open);
         let mut items = Vec::new();
