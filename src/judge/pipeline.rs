@@ -1,10 +1,10 @@
 //! Assembles spans into traces, extracts the agents' runs and judges them, without sockets or
-//! clocks. READ THIS FIRST.
+//! clocks. Start reading here.
 //!
 //! [`Pipeline::take`] inserts spans and log records; [`Pipeline::advance`] judges the traces that
 //! are due. The sidecar's loop waits for a batch or for [`Pipeline::next_deadline`]; replay inserts
 //! files and calls [`Pipeline::finish`]. Each call receives the rules and stores none: a reload
-//! swaps one `Arc<Rules>`, and the rules in force when a trace closes apply to the trace.
+//! swaps one `Arc<Rules>`, and a trace is judged by the rules that are current when it closes.
 //!
 //! One pipeline can judge all traces. With several threads, each [`Partition`] of the traces has a
 //! pipeline: [`split()`] divides batches by trace id, and the pipelines share one [`CrossTraces`],
@@ -54,7 +54,7 @@ pub use rules::{InvalidRules, Rules};
 pub use split::split;
 
 /// Bytes of closed traces that are judged together, and of evaluations that the sink receives
-/// together. Senders decide how much falls due at once; slices bound the memory for it.
+/// together. Senders decide how much falls due at the same time; slices bound the memory for it.
 const MAX_SLICE: usize = 256 << 10;
 
 /// Number of inserted spans and log records between two calls of [`JudgementSink::beat`].
@@ -114,7 +114,7 @@ impl Taken {
 }
 
 impl Pipeline {
-    /// Creates an empty pipeline with [`CrossTraces`] of its own.
+    /// Creates an empty pipeline with new [`CrossTraces`].
     pub fn new(settings: Settings, now: Now) -> Self {
         let cross_traces = CrossTraces::new(&settings, now);
         Self::of_partition(settings, cross_traces, now)
@@ -465,7 +465,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         hand_on(&mut self.judged, sink);
     }
 
-    /// Withdraws what was reported of a trace that is no longer a run.
+    /// Withdraws the reported results of a trace that is no longer a run.
     fn withdraw(&mut self, rules: &Rules, trajectory: &Arc<Trajectory>, memo: &mut Reported) {
         if memo.is_empty() {
             return;

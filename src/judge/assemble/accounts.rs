@@ -1,12 +1,12 @@
-//! Divides a budget among its users, so that a flood harms its own sender first: decides who is
-//! refused, and from whose share something is evicted.
+//! Divides a budget among its users: decides who is refused, and from whose share something is
+//! evicted. A flood thus harms its own sender first.
 
 use std::cmp::Reverse;
 
 /// The default for the maximum number of shares.
 pub const MAX_SHARES: usize = 256;
 
-/// Maximum size of a share after an addition, as a multiple of the rest that stays free: a single
+/// Maximum size of a share after an addition, as a multiple of the bytes that remain free. A single
 /// user gets seven eighths of the budget.
 const TIMES_FREE: usize = 7;
 
@@ -17,23 +17,21 @@ pub struct ShareIdx(u16);
 /// The measure that decides which share is the heaviest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShareMeasure {
-    /// Connections, traces, …
+    /// The number of things: connections, traces, …
     Things,
-    /// Bytes.
+    /// The number of bytes.
     Bytes,
 }
 
 /// An amount of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Held {
-    /// Number of things.
     pub n_things: usize,
-    /// Total bytes.
     pub n_bytes: usize,
 }
 
-/// The amount of a budget that each user occupies. `N` − 1 users have a share of their own; all
-/// others use the last share together.
+/// The amount of a budget that each user occupies. The first `N` − 1 users have separate shares;
+/// all others use the last share together.
 #[derive(Debug)]
 pub struct FairShares<K, const N: usize = MAX_SHARES> {
     total: Held,
@@ -50,7 +48,7 @@ impl<K, const N: usize> Default for FairShares<K, N> {
 }
 
 impl<K: Copy + PartialEq, const N: usize> FairShares<K, N> {
-    /// The sum of all shares.
+    /// Returns the sum of all shares.
     pub fn total(&self) -> Held {
         self.total
     }
@@ -70,7 +68,6 @@ impl<K: Copy + PartialEq, const N: usize> FairShares<K, N> {
         ShareIdx(idx as u16)
     }
 
-    /// Adds to a share.
     pub fn add(&mut self, share: ShareIdx, more: Held) {
         for held in self.held(share) {
             held.n_things += more.n_things;
@@ -78,14 +75,13 @@ impl<K: Copy + PartialEq, const N: usize> FairShares<K, N> {
         }
     }
 
-    /// Changes the bytes of a thing.
+    /// Changes the bytes of one thing in a share.
     pub fn resize(&mut self, share: ShareIdx, before: usize, after: usize) {
         for held in self.held(share) {
             held.n_bytes = held.n_bytes - before + after;
         }
     }
 
-    /// Subtracts from a share.
     pub fn release(&mut self, share: ShareIdx, less: Held) {
         for held in self.held(share) {
             held.n_things -= less.n_things;
@@ -102,7 +98,7 @@ impl<K: Copy + PartialEq, const N: usize> FairShares<K, N> {
         ShareIdx(heaviest.map_or(0, |(idx, _)| idx as u16))
     }
 
-    /// Returns the key of a share; `None` for the share of all further keys.
+    /// Returns the key of a share; `None` for the last share, which all further keys use.
     pub fn key(&self, share: ShareIdx) -> Option<K> {
         let own = self.shares.get(share.idx()).filter(|_| share.idx() < N - 1);
         own.map(|(key, _)| *key)
@@ -134,7 +130,7 @@ impl<K: Copy + PartialEq, const N: usize> FairShares<K, N> {
 }
 
 impl ShareIdx {
-    /// The index as a number below the maximum number of shares.
+    /// Returns the index as a number below the maximum number of shares.
     pub fn idx(self) -> usize {
         self.0.into()
     }
@@ -157,7 +153,6 @@ impl Held {
         }
     }
 
-    /// Returns the amount in this measure.
     pub fn by(self, measure: ShareMeasure) -> usize {
         match measure {
             ShareMeasure::Things => self.n_things,

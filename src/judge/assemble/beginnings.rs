@@ -1,4 +1,4 @@
-//! Separate start times of the trace history for peers or services whose history was evicted early.
+//! Start times of the trace history of single peers or services whose history was evicted early.
 
 /// Maximum number of separate start times.
 const MAX_BEGINNINGS: usize = 64;

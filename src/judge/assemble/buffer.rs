@@ -105,8 +105,8 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Creates an empty buffer with the same hashes in each run, so that a filter claims the same
-    /// ids.
+    /// Creates an empty buffer with the same hashes in each run, so that its filters have the same
+    /// false positives.
     #[cfg(test)]
     pub(super) fn with_fixed_hashes(settings: Settings, now: Now) -> Self {
         let hasher = SeedableRandomState::fixed();
@@ -219,7 +219,7 @@ impl<M: Memo> TraceBuffer<M> {
         self.timers.shorten_settle(ticks(settle));
     }
 
-    /// Applies new size limits. Traces beyond the limits are closed or forgotten at once.
+    /// Applies new size limits. Traces beyond the limits are closed or forgotten immediately.
     pub fn resize(&mut self, sizes: Sizes, now: Now) {
         self.settings.resize(sizes);
         self.recent.resize(self.settings.max_recent_size);
@@ -235,8 +235,8 @@ impl<M: Memo> TraceBuffer<M> {
     }
 
     /// Closes the traces whose timer or limit has fired, until they reach `max_size` bytes: by
-    /// deadline, then in the order in which the waits began. Then returns traces that have only
-    /// expired, and stay open. Call it again until it returns none: no trace is returned twice.
+    /// deadline, then in the order in which the waits began. Appends traces that have only expired,
+    /// and remain open. Call it again until it returns none: no trace is returned twice.
     pub fn close_due(&mut self, now: Now, max_size: usize) -> Vec<Closed<M>> {
         let tick = self.tick(now);
         self.forget(now);
@@ -528,7 +528,7 @@ impl<M: Memo> TraceBuffer<M> {
     fn forget(&mut self, now: Now) {
         let tick = self.tick(now);
         let forgotten = self.recent.forget(tick).max(self.unscored.forget(tick));
-        // Without remembered traces the history would start now, and every trace would be
+        // If no closed traces are remembered, the history would start now, and every trace would be
         // incomplete.
         if let Some(forgotten) = forgotten.filter(|_| self.settings.max_recent_traces > 0) {
             self.memory_unix_nanos = self.memory_unix_nanos.max(unix_nanos(forgotten, tick, now));

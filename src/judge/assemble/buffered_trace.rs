@@ -23,7 +23,6 @@ pub(super) struct BufferedTrace<M> {
     /// The share that the trace counts against while it is open.
     pub(super) share: BudgetShare,
     pub(super) spans: TraceSpans,
-    /// The pipeline's memo of the trace.
     pub(super) memo: M,
     /// True if the trace was closed, or reported as expired, before.
     pub(super) reported: bool,
@@ -48,7 +47,7 @@ pub(super) struct BufferedTrace<M> {
     pub(super) has_changed: bool,
     /// KiB of the trace that were judged while it was open.
     pub(super) judged_kib: u32,
-    /// Set by a limit: the trace closes whatever arrives.
+    /// The limit that closes the trace, whatever spans arrive.
     pub(super) closing: Option<CloseReason>,
 }
 
@@ -57,12 +56,12 @@ impl<M: Memo> BufferedTrace<M> {
         size_of::<Self>() + self.spans.size() + self.memo.size()
     }
 
-    /// Returns the sender whose share of the closed traces the trace counts against.
+    /// Returns the peer whose share of the closed traces the trace uses.
     pub(super) fn peer(&self) -> PeerId {
         if self.has_several_senders { SEVERAL_PEERS } else { self.sender.peer }
     }
 
-    /// Moves the spans into the trace to judge. Move them back when the trace is judged.
+    /// Moves the spans into a trace to be judged. Move them back after judging.
     pub(super) fn lend(&mut self, reason: CloseReason, hasher: &SeedableRandomState) -> Trace {
         let spans = std::mem::take(&mut self.spans);
         self.trace(reason, spans, hasher)

@@ -1,6 +1,6 @@
 //! Timers of constant length as queues: waits of equal length end in the order in which they began,
-//! so a linked list is enough. Starting, cancelling and reading the first wait are O(1) and leave
-//! nothing stale.
+//! so a linked list is enough. Starting, cancelling and reading the first wait are O(1); no stale
+//! entries remain.
 
 use super::slab::Slot;
 
@@ -59,8 +59,8 @@ impl FifoTimers {
     /// Starts a wait at the end of a queue, and cancels the slot's previous wait.
     pub(crate) fn start(&mut self, queue: usize, slot: Slot, now: Tick) {
         let at = slot as usize;
-        // The last slot of a queue only gets a new start. A slot whose wait began at this tick need
-        // not move, as with the spans of a trace in one batch.
+        // The last slot of a queue only needs a new start. A slot whose wait began at this tick
+        // need not move: a batch often has many spans of one trace.
         if let Some(link) = self.links.get_mut(at)
             && usize::from(link.queue) == queue
             && (link.since == now || self.ends[queue].last == slot)

@@ -1,5 +1,6 @@
-//! Traces that were forgotten early because one peer closed too many: a trace that is reopened
-//! under such an id is incomplete, and no other trace is affected.
+//! Remembers the ids of traces that were forgotten early because one peer closed too many. A trace
+//! that opens again under such an id is incomplete; other traces remain unaffected, apart from rare
+//! false positives.
 
 use super::fifo_timers::Tick;
 
@@ -9,13 +10,13 @@ const MAX_WORDS: usize = 1 << 16;
 /// The number of bits that represent a hash.
 const N_PROBES: u64 = 10;
 
-/// The filter's bits per hash: a full filter claims one of 11,000 other hashes, a half-full one of
-/// 3 million.
+/// The filter's bits per hash: a full filter has a false positive for one of 11,000 hashes, a
+/// half-full one for one of 3 million.
 const BITS_PER_HASH: usize = 20;
 
-/// A bounded set of hashes that may claim a hash that was not inserted, and never denies one that
-/// was. It has two Bloom filters: the current filter accepts hashes for the time for which a closed
-/// trace is remembered, and then stays for as long again.
+/// A bounded set of hashes, with rare false positives and no false negatives. It has two Bloom
+/// filters: the current filter accepts hashes for as long as a closed trace is remembered, and is
+/// then read for as long again.
 #[derive(Debug)]
 pub(crate) struct ForgottenTraces {
     n_words: usize,
@@ -61,7 +62,7 @@ impl ForgottenTraces {
         true
     }
 
-    /// Returns true if the hash was inserted, and sometimes for other hashes.
+    /// Returns true if the hash was inserted, and rarely for other hashes.
     pub(crate) fn contains(&self, hash: u64) -> bool {
         self.current.contains(hash) || self.earlier.contains(hash)
     }

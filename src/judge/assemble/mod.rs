@@ -88,7 +88,7 @@ impl CloseReason {
         Self::Incomplete,
     ];
 
-    /// The word in `spanscore.completeness`, in metrics and in jsonl lines.
+    /// Returns the value of `spanscore.completeness`, which metrics and jsonl lines use, too.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RootEnded => "root_ended",
@@ -118,7 +118,6 @@ impl CloseReason {
 pub struct Trace {
     pub trace_id: TraceId,
     pub reason: CloseReason,
-    /// One version per span id.
     pub spans: TraceSpans,
     pub shape: TraceShape,
     /// True if a span names a parent that never arrived and is not marked remote.
@@ -140,7 +139,7 @@ pub enum Inserted {
     /// The span was dropped: a limit has closed its trace.
     TooLate,
     /// The span was dropped: the other spans of its trace were forgotten, because the memory for
-    /// closed traces was full. The reported results stay as they are.
+    /// closed traces was full. The reported results are not revised.
     Forgotten,
 }
 

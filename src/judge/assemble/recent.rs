@@ -167,7 +167,7 @@ impl<M: Memo> RecentlyClosed<M> {
         trace
     }
 
-    /// Returns true if a trace with this hash was forgotten early, and sometimes for other traces.
+    /// Returns true if a trace with this hash was forgotten early, and rarely for other traces.
     /// Spans of such a trace may have been seen.
     pub(super) fn was_forgotten(&self, hash: u64) -> bool {
         self.forgotten.contains(hash)
@@ -189,8 +189,8 @@ impl<M: Memo> RecentlyClosed<M> {
                 break;
             };
             self.drop_spans(oldest);
-            // Without remembered traces the history would start now, and every trace would be
-            // incomplete.
+            // If no closed traces are remembered, the history would start now, and every trace
+            // would be incomplete.
             if let Some(hash) = self.remove(oldest)
                 && self.max_traces > 0
                 && !self.forgotten.insert(hash, closed, now)
@@ -202,7 +202,7 @@ impl<M: Memo> RecentlyClosed<M> {
                 forgotten = forgotten.max(self.beginnings.begin(peer, closed));
             }
         }
-        // The filter of forgotten traces may have grown.
+        // The filter of forgotten traces may have grown, which leaves fewer bytes for spans.
         self.forget_spans();
         forgotten
     }

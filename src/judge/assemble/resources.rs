@@ -28,7 +28,7 @@ pub(super) struct SharedResource {
 }
 
 impl SharedResources {
-    /// Returns the shared form of a resource; equal resources have the same one.
+    /// Returns the shared form of a resource, which is one for all equal resources.
     pub(super) fn share(&mut self, resource: &Arc<Resource>) -> &SharedResource {
         // Drops the cached resource before looking for another: its reference count would show it
         // as in use.

@@ -1,5 +1,5 @@
-//! Stores the turns of each session, each a separate trace, and the tools that they called: a turn
-//! does not fail for lack of a call that an earlier turn made.
+//! Stores the turns of each session, each a separate trace, and the tools that they called, so that
+//! no turn fails for lack of a call that an earlier turn made.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const MAX_NAME_SIZE: usize = 128;
 
 /// Bytes of a session in the index and the queues.
 const ENTRY_SIZE: usize = 64;
-/// Bytes of the allocator and the reference counts of a shared name.
+/// Bytes that the allocator and the reference counts add to a shared name.
 const NAME_SIZE: usize = 32;
 
 /// If a turn's messages do not show whether it is the first, it counts as the first if no turn is
@@ -63,7 +63,7 @@ struct Session {
     /// Turns by start. Beyond the limit, later turns are merged into the first.
     turns: Vec<KnownTurn>,
     n_merged: usize,
-    /// The names that merged turns called, a bit each.
+    /// The names that merged turns called, one bit for each name.
     merged_names: u64,
     /// True if calls of a merged turn may be missing.
     is_torn: bool,
@@ -75,13 +75,13 @@ struct Session {
 struct KnownTurn {
     start_unix_nanos: u64,
     trace_id: TraceId,
-    /// True if no turn came before this one, by its messages, or else by the history at the time
-    /// when the turn was first recorded.
+    /// True if no turn preceded this one, by its messages, or else by the history at the time when
+    /// the turn was first recorded.
     is_first: bool,
     reaches_back: bool,
     /// True if all calls of the turn are known.
     is_whole: bool,
-    /// The session's names that the turn called, a bit each.
+    /// The names in `Session::names` that the turn called, one bit for each name.
     names: u64,
 }
 
@@ -149,7 +149,7 @@ impl Sessions {
         self.forget();
     }
 
-    /// Total bytes of the sessions.
+    /// Returns the total bytes of the sessions.
     pub(crate) fn size(&self) -> usize {
         self.shares.size()
     }
@@ -160,7 +160,8 @@ impl Sessions {
         self.missed_unix_nanos = self.memory_unix_nanos;
     }
 
-    /// Records a turn and the tools that it called. Returns the later turns that this changes.
+    /// Records a turn and the tools that it called. Returns the later turns whose verdicts may
+    /// change.
     pub(crate) fn note<'n>(
         &mut self,
         turn: &Turn<'_>,

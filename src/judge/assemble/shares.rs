@@ -35,7 +35,7 @@ impl BudgetShare {
         self.peer() * SERVICES + self.service.idx()
     }
 
-    /// The index of the peer.
+    /// Returns the index of the peer's share.
     pub(crate) fn peer(self) -> usize {
         self.peer.idx()
     }
@@ -50,12 +50,12 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Number of traces that count.
+    /// Returns the number of traces that count against the budget.
     pub(crate) fn n_traces(&self) -> usize {
         self.peers.total().n_things
     }
 
-    /// Bytes of the traces that count.
+    /// Returns the bytes of the traces that count against the budget.
     pub(crate) fn size(&self) -> usize {
         self.peers.total().n_bytes
     }
@@ -79,7 +79,7 @@ impl Shares {
         self.services[share.peer()].release(share.service, Held::thing(size));
     }
 
-    /// Notes that the size of a trace has changed.
+    /// Records the new size of a trace.
     #[inline]
     pub(crate) fn resize(&mut self, share: BudgetShare, before: usize, after: usize) {
         self.peers.resize(share.peer, before, after);
@@ -119,7 +119,7 @@ mod tests {
         TraceSender { peer, service }
     }
 
-    /// The share from which to evict if one trace or one byte exceeds the budget.
+    /// Returns the share from which to evict if one trace or one byte exceeds the budget.
     fn gives_way(shares: &Shares, measure: ShareMeasure) -> BudgetShare {
         let (n_traces, size) = (shares.n_traces(), shares.size());
         let gives_way = match measure {

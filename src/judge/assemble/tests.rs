@@ -1,6 +1,5 @@
-//! When a trace is done: the rules of docs/design.md#when-is-a-trace-done by example, beginning
-//! with traces that no limit affects. Does not prove that every order ends in the same revision:
-//! `properties` does.
+//! Tests the rules of docs/design.md#when-is-a-trace-done by example, beginning with traces that no
+//! limit affects. Does not prove that every order ends in the same revision: `properties` does.
 
 mod fixture;
 mod late;

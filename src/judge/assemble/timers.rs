@@ -75,7 +75,7 @@ impl Timers {
         }
     }
 
-    /// Shortens the settle times. Waits keep their start, so the queues stay in order.
+    /// Shortens the settle times. Waits retain their start, so the queues remain sorted.
     pub(super) fn shorten_settle(&mut self, settle: Tick) {
         for delay in self.quiet_delays[..2]
             .iter_mut()
@@ -93,8 +93,8 @@ impl Timers {
     }
 
     /// Restarts the timers of a trace after a new span. A new span delays the settling, but not
-    /// beyond its longest time. A settling of another kind starts anew, because its top span has
-    /// just ended.
+    /// beyond `max_settle`. A settling of another kind starts anew, because its top span has just
+    /// ended.
     pub(super) fn restart(
         &mut self,
         slot: Slot,
@@ -136,7 +136,7 @@ impl Timers {
         self.idle.cancel(slot);
     }
 
-    /// Makes a trace due at once because it reached a limit; further spans do not delay it.
+    /// Makes a trace due immediately because it reached a limit; further spans do not delay it.
     pub(super) fn close_now(&mut self, slot: Slot, now: Tick) {
         self.quiet.start(CLOSING, slot, now);
         self.idle.cancel(slot);

@@ -45,14 +45,14 @@ pub(super) enum Upserted {
     New,
     /// An equal or winning version was known: nothing has changed.
     Known,
-    /// The text of the trace has no room for the attributes.
+    /// The attributes do not fit into the text of the trace.
     NoRoom,
 }
 
 // === impl TraceSpans ===
 
 impl TraceSpans {
-    /// A sorted trace of these spans, and its shape.
+    /// Returns a sorted trace of these spans, and its shape.
     #[cfg(test)]
     pub(crate) fn of(spans: impl Iterator<Item = Span>) -> (Self, TraceShape) {
         let hasher = SeedableRandomState::fixed();
@@ -69,7 +69,8 @@ impl TraceSpans {
         (trace, shape)
     }
 
-    /// The spans of a sorted trace, and its log records that report calls, by start, then id.
+    /// Returns the spans of a sorted trace and its log records that report calls, by start, then
+    /// id.
     pub fn rows(&self) -> &[SpanRow] {
         &self.rows[..self.n_spans]
     }
@@ -79,27 +80,25 @@ impl TraceSpans {
         !self.rows().is_empty() && self.rows().iter().all(|row| row.is_record)
     }
 
-    /// The log records with messages of models in a sorted trace, by time, then id.
+    /// Returns the log records with messages of models in a sorted trace, by time, then id.
     pub fn records(&self) -> &[SpanRow] {
         &self.rows[self.n_spans..]
     }
 
-    /// All spans and records.
+    /// Returns all spans and records.
     pub(super) fn all_rows(&self) -> &[SpanRow] {
         &self.rows
     }
 
-    /// The attributes of a span.
     pub fn attributes(&self, span: &SpanRow) -> IndexedAttributes<'_> {
         self.text.read(span.kept)
     }
 
-    /// The name of a span.
     pub fn name(&self, span: &SpanRow) -> &str {
         self.text.name(span.kept)
     }
 
-    /// The sender of a span.
+    /// Returns the resource that sent a span.
     pub fn resource(&self, span: &SpanRow) -> &Arc<Resource> {
         &self.resources[span.resource_idx as usize]
     }
@@ -204,12 +203,12 @@ impl TraceSpans {
         Some(Arc::clone(&self.resource(torn).service))
     }
 
-    /// Number of spans and log records.
+    /// Returns the number of spans and log records.
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Bytes on the heap.
+    /// Returns the bytes on the heap.
     #[inline]
     pub(super) fn size(&self) -> usize {
         self.rows.capacity() * size_of::<SpanRow>()

@@ -1,6 +1,6 @@
-//! Ids of traces of which spans were forwarded unscored before the trace was opened: a trace that
-//! is opened under such an id is incomplete. An id is stored for as long as a closed trace is
-//! remembered; the trace history then starts after it.
+//! Remembers traces that had spans forwarded unscored before they were opened: a trace that is
+//! opened under such an id is incomplete. An id expires like a closed trace; the trace history then
+//! starts after it.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use otlp::span::TraceId;
 use super::fifo_timers::Tick;
 use super::trace_id_filter::TraceIdFilter;
 
-/// A bounded set of traces that are not open and of which spans were forwarded unscored.
+/// A bounded set of traces that are not open and had spans forwarded unscored.
 #[derive(Debug)]
 pub(super) struct UnscoredTraces {
     /// The time at which each id was last marked.

@@ -18,7 +18,7 @@ use crate::extract;
 /// Interval at which postponed traces are judged.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
-/// Maximum KiB of postponed traces that are judged at once.
+/// Maximum KiB of postponed traces that one retry judges.
 const MAX_RETRIED: u32 = 8 << 10;
 
 /// The open traces that wait to be judged again.
@@ -42,8 +42,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         }
     }
 
-    /// Judges the open traces that have changed, and reports each criterion that is violated for
-    /// good, once for each trace.
+    /// Judges the open traces that have changed, and reports each permanently violated criterion
+    /// once for each trace.
     pub(super) fn raise_alarms(&mut self, rules: &Rules, now: Now, sink: &mut impl JudgementSink) {
         for changed in self.buffer.take_changed() {
             if self.judge_changed(rules, changed, false, sink).is_none() {

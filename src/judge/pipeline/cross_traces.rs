@@ -55,7 +55,7 @@ pub struct CrossTraces {
     pub(super) judged_sessions: Option<JudgedSessions>,
     torn: TornServices,
     /// Traces to judge again that belong to another partition than the trace that changed them.
-    /// Bounded, because each was recorded here.
+    /// Only recorded traces are added, so the set is bounded.
     changed: BTreeSet<TraceId>,
 }
 
@@ -66,7 +66,7 @@ pub struct SessionStats {
     pub size: usize,
 }
 
-/// The content of a closed trace, for its own judgement and for other traces.
+/// The data extracted from a closed trace, for its own judgement and for other traces.
 #[derive(Debug)]
 pub(super) struct Extracted {
     pub(super) trace_id: TraceId,

@@ -11,10 +11,11 @@ use crate::extract::{HalfArrived, Trajectory, Unrecognised};
 
 /// Receives the results while the pipeline works.
 pub trait JudgementSink {
-    /// Receives a slice of the results and takes what it needs; the pipeline then clears the slice.
+    /// Receives a slice of the results, and may move results out; the pipeline then clears the
+    /// slice.
     fn take(&mut self, slice: &mut Judged);
 
-    /// Signals that the pipeline is busy, not stuck. Called between evaluations, and now and then
+    /// Signals that the pipeline is busy, not stuck. Called between evaluations, and regularly
     /// during insertions.
     fn beat(&mut self);
 }
@@ -22,7 +23,7 @@ pub trait JudgementSink {
 /// The results of closed traces.
 #[derive(Debug, Default)]
 pub struct Judged {
-    /// New and changed judgements, without those that late spans did not change.
+    /// New and changed judgements. Judgements that late spans did not change are omitted.
     pub evaluations: Vec<Evaluation>,
     /// Alarms that were raised, and alarms that were withdrawn.
     pub alarms: Vec<Evaluation>,
@@ -30,8 +31,8 @@ pub struct Judged {
     pub alarmed_unix_nanos: u64,
     /// The number of times that an open trace had to wait before it was judged for alarms.
     pub n_postponed: usize,
-    /// The trajectories of the agents, whether or not a criterion applies. In slices, a trajectory
-    /// comes with the first of its evaluations.
+    /// The trajectories of the agents, whether or not a criterion applies. If results are sent in
+    /// slices, a trajectory is in the slice with its first evaluation.
     pub trajectories: Vec<Arc<Trajectory>>,
     /// Trajectories of runs that were judged before, after late spans. If
     /// [`Trajectory::is_taken_over`] is true, spans report all calls of this group of log records,
@@ -76,12 +77,12 @@ impl Judged {
         }
     }
 
-    /// The counted size of the evaluations, in bytes.
+    /// Returns the counted size of the evaluations, in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Clears everything in the slice but these evaluations.
+    /// Clears the slice except the evaluations for which `is_kept` returns true.
     pub(super) fn keep_only(&mut self, is_kept: impl Fn(&Evaluation) -> bool) {
         let mut evaluations = mem::take(&mut self.evaluations);
         evaluations.retain(is_kept);

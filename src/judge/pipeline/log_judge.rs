@@ -1,6 +1,6 @@
-//! Judges a log, whose records come in order, each with its offset and its time of arrival. The
-//! judgements and their times depend on the records alone. Computes where the next reader of the
-//! log, its successor, must begin, and what it must not report again.
+//! Judges a log, whose records arrive in order, each with its offset and its time of arrival. The
+//! judgements and their times depend on the records alone. Computes where the log's next reader,
+//! the successor, must begin, and which judgements it must not report again.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -34,9 +34,9 @@ pub struct LogMoment {
 pub struct LogMark {
     /// The offset at which reading begins.
     pub replay: u64,
-    /// The first record of the oldest trace that was open at `judged`. If a successor finds another
-    /// open trace at that moment, with an older first record, the successor has read only the
-    /// trace's end, and the trace was reported.
+    /// The first record of the oldest trace that was open at `judged`. All traces with older first
+    /// records were reported. If one of them is open at `judged` for a successor, the successor has
+    /// read only its end.
     pub open: u64,
     pub judged: LogMoment,
 }
@@ -46,7 +46,7 @@ pub struct LogMark {
 pub struct LogProgress {
     /// The offset to read from, and the judgements not to report again.
     pub mark: LogMark,
-    /// The latest due time of a reported judgement, at most, in Unix nanoseconds.
+    /// An upper bound of the due times of all reported judgements, in Unix nanoseconds.
     pub until_unix_nanos: u64,
 }
 
@@ -66,7 +66,7 @@ pub struct LogJudge {
     settings: Settings,
     limits: LogLimits,
     start: LogStart,
-    /// Any moment; the log's time is counted from it.
+    /// An arbitrary instant from which the log's time is counted.
     anchor: Instant,
     /// `None` before the first record or call of [`LogJudge::advance`].
     running: Option<Running>,
@@ -104,17 +104,17 @@ impl LogJudge {
         }
     }
 
-    /// The next record to read.
+    /// Returns the next record to read.
     pub fn next_offset(&self) -> u64 {
         self.next
     }
 
-    /// The log's time in Unix nanoseconds; 0 before the first record.
+    /// Returns the log's time in Unix nanoseconds; 0 before the first record.
     pub fn clock(&self) -> u64 {
         self.running.as_ref().map_or(0, |running| running.clock)
     }
 
-    /// The time of the next judgement in Unix nanoseconds.
+    /// Returns the time of the next judgement in Unix nanoseconds.
     pub fn next_due(&self) -> Option<u64> {
         let running = self.running.as_ref()?;
         let at = running.pipeline.next_deadline()?;
@@ -124,7 +124,7 @@ impl LogJudge {
     }
 
     /// Judges everything due at the next deadline, if the deadline is not after `unix_nanos`.
-    /// Returns true if there was one.
+    /// Returns true if there was such a deadline.
     pub fn judge_next(
         &mut self,
         unix_nanos: u64,
@@ -191,8 +191,8 @@ impl LogJudge {
         taken
     }
 
-    /// Advances the log's time to `unix_nanos`, and judges everything due by then. All records that
-    /// arrived earlier must have been inserted.
+    /// Advances the log's time to `unix_nanos`, and judges everything due by that time. All records
+    /// that arrived earlier must have been inserted.
     pub fn advance(&mut self, unix_nanos: u64, rules: &Rules, sink: &mut impl JudgementSink) {
         self.begin(unix_nanos, self.next);
         while self.judge_next(unix_nanos, rules, sink) {}
@@ -292,8 +292,8 @@ impl LogJudge {
         });
     }
 
-    /// Drops the open traces that were not open at the predecessor's last moment: they have lost
-    /// their beginning. Called before anything later than that moment is processed.
+    /// Drops the open traces that were not open at the predecessor's last moment: their beginning
+    /// was not read. Called before anything later than that moment is processed.
     fn pass_judged(&mut self, moment: LogMoment) {
         let Some(inherited) = self.start.inherited else {
             return;
@@ -385,8 +385,8 @@ struct Gate<'a, S> {
 impl<S: JudgementSink> JudgementSink for Gate<'_, S> {
     fn take(&mut self, slice: &mut Judged) {
         if self.was_reported {
-            // A limit closed the trace here. The predecessor, with more memory, may have kept the
-            // trace open, and then has not reported it.
+            // A limit closed the trace here. The predecessor may have had more memory; then the
+            // trace was still open there, and was not reported.
             slice
                 .keep_only(|evaluation| evaluation.trajectory.completeness == CloseReason::Evicted);
         }

@@ -1,5 +1,5 @@
 //! Remembers the services whose traces contain model spans: a run of such a service without a model
-//! span called no model. The traces of other services may leave model calls unrecorded.
+//! span called no model. Other services may not record their model calls.
 
 use std::sync::Arc;
 

@@ -66,8 +66,8 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         self.marks.len()
     }
 
-    /// Inserts this partition's part of the next record; returns the number of spans and log
-    /// records. Judges nothing.
+    /// Inserts the spans and log records of the next record that belong to this partition, and
+    /// returns their number. Judges nothing.
     pub fn take(&mut self, batch: Batch, record: u64) -> usize {
         self.apply_marks(record);
         let n_items = self.take_each(batch, record);
@@ -149,7 +149,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
                 .rows()
                 .iter()
                 .map(|row| row.end_unix_nanos);
-            // A sender's clock may be wrong.
+            // A sender's clock may be ahead.
             let end = ends.max().unwrap_or_default().min(now.unix_nanos);
             self.sessions(|them| them.miss_restored(end));
             return;

@@ -44,12 +44,11 @@ pub(super) struct Revising<'a> {
 #[derive(Debug, Clone)]
 struct ReportedEvaluation {
     criterion: ReportedCriterion,
-    /// The agent run for `scope: agent`. A whole trace is judged once, whichever span is its
-    /// topmost.
+    /// The agent run for `scope: agent`; `None` for a whole trace, whose topmost span may change.
     agent_run: Option<SpanId>,
     fingerprint: u64,
-    /// True if the verdict was certain although the trace was cut short. The verdict stays certain,
-    /// even if a judgement of more of the trace cannot show that.
+    /// True if the verdict was certain although the trace was cut short. It remains certain, even
+    /// if a judgement of more of the trace cannot show that.
     certain: bool,
     previous: Previous,
     /// Updated each time the trace is judged: an evaluation that does not apply is withdrawn.
@@ -80,7 +79,7 @@ enum ReportState {
 // === impl Reported ===
 
 impl Reported {
-    /// Starts to judge the trace for the first time, or again.
+    /// Starts a judgement of the trace, the first one or a repetition.
     pub(super) fn revise<'a>(
         &'a mut self,
         registered: &'a [Arc<Criterion>],
@@ -210,7 +209,7 @@ impl Reported {
         });
     }
 
-    /// Removes the alarms that no verdict followed.
+    /// Removes and returns the alarms that no verdict followed.
     fn take_alarms(&mut self) -> Vec<ReportedEvaluation> {
         let is_alarm = |known: &mut ReportedEvaluation| known.state == ReportState::Alarm;
         self.0.extract_if(.., is_alarm).collect()
@@ -314,8 +313,8 @@ fn agent_run_of(evaluation: &Evaluation) -> Option<SpanId> {
 
 impl ReportedCriterion {
     fn new(criterion: &JudgedBy, registered: &[Arc<Criterion>]) -> Self {
-        // Most evaluations have a registered criterion. The fields of an example make a variant of
-        // it, with the same name.
+        // Most evaluations have a registered criterion, or a variant of it with the same name, made
+        // by the fields of a test case.
         let same = registered.iter().find(|registered| match criterion {
             JudgedBy::Criterion(criterion) => Arc::ptr_eq(registered, criterion),
             JudgedBy::Invalid(_) => false,

@@ -16,12 +16,12 @@ use crate::evaluate::{
 };
 use crate::extract::{Recogniser, Tools};
 
-/// The rules by which every trace is judged: an immutable set, replaced as a whole.
+/// The rules by which every trace is judged: an immutable set, which a reload replaces.
 #[derive(Debug, Clone)]
 pub struct Rules {
     /// The criteria, in file order.
     pub criteria: Vec<Arc<Criterion>>,
-    /// Recognises tool calls, and lists the attributes that the scan must keep.
+    /// Recognises tool calls, and lists the attributes that the scan must store.
     pub recogniser: Recogniser,
     /// The display of values in explanations.
     pub explain: Explain,
@@ -75,7 +75,7 @@ impl Rules {
         }
     }
 
-    /// Recognises tool calls by these settings.
+    /// Returns rules that recognise tool calls by these settings.
     pub fn with_tools(self, tools: &Tools) -> Self {
         let readable = self.recogniser.readable().iter();
         let recogniser = Recogniser::new(tools, readable.map(|(_, name)| &**name), None);
@@ -119,7 +119,7 @@ impl Rules {
         }
     }
 
-    /// Explains verdicts by these settings.
+    /// Returns rules that explain verdicts by these settings.
     pub fn explaining(self, explain: Explain) -> Self {
         Self { explain, ..self }
     }
@@ -194,7 +194,7 @@ impl Rules {
         Ok(scan::scan(body, Some(self))?.batch)
     }
 
-    /// Returns the attributes that the scan must keep.
+    /// Returns the attributes that the scan must store.
     pub fn keys(&self) -> &KeySet {
         self.recogniser.keys()
     }

@@ -13,11 +13,11 @@ use crate::assemble::CloseReason;
 use crate::evaluate::{self, JudgedBy, Stage, Verdict};
 use crate::extract::Trajectory;
 
-/// A closed trace. Without a trajectory the trace is not a turn of a session.
+/// A closed trace and its sender. Without a trajectory the trace is not a turn of a session.
 pub(super) type ClosedTurn = (TraceId, PeerId, Option<Arc<Trajectory>>);
 
 impl<C: CrossTraceAccess> Pipeline<C> {
-    /// Accesses the sessions, unless other processes may have turns of them.
+    /// Calls `work` with the sessions; returns `None` if other processes may have turns of them.
     pub(super) fn sessions<T>(&mut self, work: impl FnOnce(&mut JudgedSessions) -> T) -> Option<T> {
         self.cross_traces
             .with(|them| them.judged_sessions.as_mut().map(work))

@@ -24,7 +24,7 @@ const MAX_TURNS: usize = 1_000;
 const MAX_CALLS: usize = 4_096;
 
 /// Maximum bytes of the hashes of forgotten sessions, beside the memory of sessions. Above it, all
-/// sessions of the forgotten session's service count as having begun before.
+/// sessions of the forgotten session's service count as having begun before the history.
 const MAX_FORGOTTEN_SIZE: usize = 1 << 20;
 const FORGOTTEN_FOR: Duration = Duration::from_secs(24 * 3_600);
 
@@ -58,7 +58,7 @@ pub(super) struct JudgedSessions {
     missed_unix_nanos: u64,
     /// True if the history begins before the start of this process.
     is_restored: bool,
-    /// The sessions that were forgotten in the last day; the filter claims a few others, too.
+    /// The sessions that were forgotten in the last day, with rare false positives.
     forgotten: ForgottenTraces,
 }
 
@@ -76,7 +76,7 @@ struct Session {
     was_forgotten: bool,
     /// True if a turn exceeded a limit.
     is_full: bool,
-    /// Counts the changes, so that a judgement of fewer turns is dropped.
+    /// The number of changes. A judgement of an earlier version is dropped.
     version: u64,
     is_final: bool,
     reported: Reported,
@@ -91,7 +91,6 @@ pub(super) struct DueSession {
     pub(super) turns: Vec<Arc<Trajectory>>,
     /// The extent to which the session was seen.
     pub(super) completeness: CloseReason,
-    /// The kind of judgement.
     pub(super) stage: SessionStage,
     /// The reported results of a session that was removed.
     pub(super) reported: Option<Reported>,
@@ -130,8 +129,8 @@ impl JudgedSessions {
         }
     }
 
-    /// Changes the memory limit, which the next turn enforces. Without memory no turns were
-    /// recorded, because no criterion judged sessions.
+    /// Changes the memory limit, which the next turn enforces. A limit of 0 means that no criterion
+    /// judged sessions, so that no turns were recorded.
     pub(super) fn resize(&mut self, max_size: usize, now: Now) {
         if self.settings.max_size == 0 && max_size > 0 {
             self.memory_unix_nanos = self.memory_unix_nanos.max(now.unix_nanos);
@@ -170,7 +169,7 @@ impl JudgedSessions {
         self.missed_unix_nanos = self.missed_unix_nanos.max(until);
     }
 
-    /// Restores what was reported of sessions, after their turns. A session with final verdicts
+    /// Restores the reported results of sessions, after their turns. A session with final verdicts
     /// does not wait for more. If a session has two marks, the later one counts.
     pub(super) fn restore_reported(&mut self, marks: Vec<(TraceId, Reported, bool)>) {
         let marks = marks.into_iter();
@@ -261,7 +260,7 @@ impl JudgedSessions {
     }
 
     /// Returns the next session to judge for its final verdicts: the session that has been silent
-    /// longest, if it is due. If all sessions `end` for a reason, returns it in any case.
+    /// longest, if it is due. With `end`, the reason why all sessions end, returns it in any case.
     pub(super) fn take_due(&mut self, end: Option<CloseReason>, now: Now) -> Option<DueSession> {
         let (slot, since) = self.waiting.first(0)?;
         let is_silent = since.saturating_add(ticks(self.settings.inactive)) <= self.tick(now);

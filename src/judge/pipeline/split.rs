@@ -1,4 +1,4 @@
-//! Divides a batch among partitions, and keeps its order.
+//! Divides a batch among partitions and preserves its order.
 
 use otlp::span::Batch;
 

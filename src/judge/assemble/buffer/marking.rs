@@ -10,7 +10,7 @@ use crate::assemble::slab::Slot;
 use crate::assemble::trace_id_filter::TraceIdFilter;
 
 impl<M: Memo> TraceBuffer<M> {
-    /// Marks traces as incomplete, whether open or not: spans of them were forwarded unscored. A
+    /// Marks traces, open or closed, as incomplete because spans of them were forwarded unscored. A
     /// closed trace is reopened, because its reported results may be wrong.
     pub fn mark_unscored(&mut self, trace_ids: &[TraceId], now: Now) {
         let tick = self.tick(now);

@@ -74,7 +74,7 @@ pub(super) fn kept(name: &str) -> KeptAttributes {
     builder.finish()
 }
 
-/// A span that a test refines.
+/// A span that a test modifies by the methods below.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Sent {
     pub(super) span: Span,
@@ -190,7 +190,7 @@ impl Fixture {
         }
     }
 
-    /// Seconds since the beginning.
+    /// Returns the seconds since the beginning.
     pub(super) fn secs(&self) -> u64 {
         self.secs
     }

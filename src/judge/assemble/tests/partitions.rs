@@ -1,4 +1,4 @@
-//! Several buffers share one budget in equal parts.
+//! Tests that several buffers share one budget equally.
 
 use otlp::span::PeerId;
 
@@ -51,7 +51,7 @@ fn a_trace_may_take_half_of_its_partitions_part() {
     }
 }
 
-/// The flood is another peer's, or another service's of the same peer (a gateway).
+/// The flood comes from another peer, or from another service behind the same peer (a gateway).
 #[test]
 fn a_flood_evicts_no_run_of_another_sender_on_any_number_of_partitions() {
     let max_open_size = 1 << 20;

@@ -7,7 +7,7 @@ use super::fixture::{Fixture, Sent, Told, reasons, settings, span, trace_id, tra
 use crate::assemble::CloseReason::*;
 use crate::assemble::{Inserted, Settings};
 
-/// A span whose parent has not arrived, so that its trace stays open.
+/// Returns a span whose parent has not arrived, so that its trace remains open.
 fn open(trace: u64) -> Sent {
     span(2).under(1).of(trace)
 }
@@ -116,7 +116,7 @@ fn a_trace_that_is_opened_again_counts_for_its_first_sender() {
 
 // === closed traces ===
 
-/// A buffer with a memory like that of a container of 128 MiB.
+/// Returns a buffer with as much memory for closed traces as in a container of 128 MiB.
 fn remembering() -> Fixture {
     Fixture::new(Settings {
         max_recent_size: 4 << 20,
@@ -124,7 +124,7 @@ fn remembering() -> Fixture {
     })
 }
 
-/// A peer sends traces of one span, which close.
+/// Sends traces of one span each from a peer, and lets them close.
 fn flood(buffer: &mut Fixture, peer: PeerId, traces: std::ops::Range<u64>) {
     let last = traces.end - 1;
     for n in traces {

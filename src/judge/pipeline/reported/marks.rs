@@ -290,7 +290,7 @@ impl<'a> Input<'a> {
     }
 }
 
-// === numbers on the disk, which must not change ===
+// === Numbers stored in journals: never change them ===
 
 const OPEN_SESSION: u8 = 14;
 const FINAL_SESSION: u8 = 15;

@@ -1,4 +1,4 @@
-//! The store of sessions alone: memory, fairness, limits, and sessions that change.
+//! Tests the store of sessions by itself: memory, fairness, limits, and sessions that change.
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn after(start: Now, millis: u64) -> Now {
     }
 }
 
-/// A turn without calls; its trace has this number.
+/// Returns a turn without calls; its trace has this number.
 fn turn(session: u64, number: u64, now: Now) -> Arc<Trajectory> {
     let trace_id = [session.to_be_bytes(), number.to_be_bytes()].concat();
     Arc::new(Trajectory {
