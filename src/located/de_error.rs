@@ -1,4 +1,4 @@
-//! The errors of the [`Reader`](super::Reader): the mistake that serde found, and the path of the
+//! The errors of the [`Reader`](super::Reader): the mistake that serde found, and the path to its
 //! node.
 
 use std::fmt;
@@ -8,14 +8,14 @@ use text::{counted, truncated};
 
 use super::tree::{Node, NodeValue};
 
-/// A mistake and its place in the tree.
+/// A mistake and the path to it in the tree.
 #[derive(Debug)]
 pub struct DeError {
     pub(crate) fault: MistakeKind,
     /// Indices from the root to the node, the innermost first.
     reversed_path: Vec<usize>,
-    /// Indices from the root to the node to remove, the innermost first. For an item of a pair this
-    /// is the whole pair, because removing the first item would move the second into its place.
+    /// Indices from the root to the node to remove, the innermost first. For an item of a pair, the
+    /// node to remove is the pair: without the first item, the second would become the first.
     reversed_pruned: Vec<usize>,
     /// True if the key of the entry is wrong, not its value.
     pub(crate) at_key: bool,
@@ -63,8 +63,8 @@ impl DeError {
         }
     }
 
-    /// Creates a mistake in the value below `node` at a path of keys, and of indices among the
-    /// remaining items. The path may end at a scalar before all keys are used. With `at_key` the
+    /// Creates a mistake in the value below `node` at a path of keys and of indices among the
+    /// remaining items. The path may end at a scalar before all keys are used. With `at_key`, the
     /// key of that value is wrong.
     pub fn at(node: &Node, keys: &[String], message: String, at_key: bool) -> Self {
         let (mut node, mut path) = (node, Vec::new());
@@ -207,7 +207,7 @@ fn found_words(found: Unexpected<'_>) -> String {
     }
 }
 
-/// Returns the start of the first line: a page of text does not belong in a message.
+/// Returns the start of the first line, because a message must not contain a page of text.
 pub(crate) fn shown(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let shown = truncated(line, 60);

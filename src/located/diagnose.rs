@@ -1,5 +1,5 @@
 //! Reads a tree into a serde type repeatedly until every mistake in it is found, and turns each
-//! mistake into a message. [`Hints`] has the knowledge about the format.
+//! mistake into a message. [`Hints`] contains what is specific to the format.
 
 use text::nearest;
 
@@ -10,27 +10,26 @@ use super::reader::Reader;
 use super::texts::{Place, Texts};
 use super::tree::{Kind, Node, NodeValue, Scalar};
 
-/// Maximum number of problems. Nobody can correct more at once, and a file that is not a
+/// Maximum number of problems. Nobody corrects more in one go, and a file that is not a
 /// configuration would fill the screen.
 const MAX_PROBLEMS: usize = 100;
 
-/// Knowledge about the words that people confuse with the keys of a format.
+/// Hints about words that people confuse with the keys of a format.
 pub trait Hints {
     /// Returns the name of the whole document in messages.
     fn document(&self) -> &'static str;
 
-    /// Returns advice for rewriting a key of another format. `value` is the key's value and
-    /// `siblings` the map with the key.
+    /// Returns advice for rewriting a key of another format. `value` is the key's value, `siblings`
+    /// the map that contains the key.
     fn rewrite_key(&self, key: &str, value: Option<&Node>, siblings: &Node) -> Option<Rewrite>;
 
-    /// Returns the remedy for a key that people expect at this dotted path, but that the format
-    /// lacks.
+    /// Returns the remedy for a key that people expect at this dotted path but that does not exist.
     fn remedy_of_refused(&self, path: &str) -> Option<&'static str>;
 
     /// Returns the remedy for a word of another format.
     fn rewrite_word(&self, word: &str) -> Option<String>;
 
-    /// Returns true if a rejected key means the missing key, so that only the rejected key is
+    /// Returns true if the rejected key was meant as the missing key: only the rejected key is then
     /// reported.
     fn replaces(&self, refused: &str, missing: &str) -> bool;
 
@@ -38,16 +37,15 @@ pub trait Hints {
     fn paths_of(&self, key: &str) -> Vec<String>;
 }
 
-/// A rewrite of something that another format writes differently.
+/// The correct form of something that another format writes differently.
 pub struct Rewrite {
     /// The text beside the caret.
     pub remedy: String,
-    /// The whole text in the right form.
+    /// The whole corrected text.
     pub example: Option<String>,
 }
 
-/// The extent of a tree. If the tree is only a part of the document, another part may have a
-/// missing key.
+/// The extent of a tree. A key that a part of the document lacks may be in another part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     Part,
@@ -55,8 +53,8 @@ pub enum Extent {
 }
 
 /// Reads the node at the end of a path. Each mistake is reported and removed from the tree, until
-/// the rest can be read. `None` if the node itself is wrong, or if there are too many mistakes.
-/// `read_once` is called for each attempt and returns the mistakes that it found.
+/// the rest can be read. Returns `None` if the node itself is wrong, or if there are too many
+/// mistakes. `read_once` is called for each attempt and returns the mistakes that it found.
 pub fn read<T>(
     root: &mut Node,
     prefix: &[usize],
@@ -81,7 +79,7 @@ pub fn read<T>(
             }
         }
         let mut pruned_paths: Vec<_> = mistakes.iter().map(DeError::pruned_path).collect();
-        // Start at the end, because removing an entry moves the entries after it.
+        // Starts at the end, because removing an entry shifts the entries after it.
         pruned_paths.sort_unstable_by(|a, b| b.cmp(a));
         let mut is_pruned = !pruned_paths.is_empty();
         for path in pruned_paths {

@@ -1,5 +1,5 @@
 //! Replaces `${env:NAME}`, `${env:NAME:-default}` and `${file:PATH}` in the scalars of a tree, and
-//! hides secrets in its texts. The caller passes in variables, files, and the paths of secrets.
+//! hides secrets in its texts. Variables, files and the paths of secrets are arguments.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,36 +14,33 @@ use super::tree::{Node, NodeValue, Scalar};
 pub trait Files {
     /// Returns the text of a file.
     ///
-    /// # Errors
-    /// The reason why the file cannot be read, for people.
+    /// The reason why the file cannot be read, in words for the user.
     fn read(&self, path: &Path) -> Result<String, String>;
 
     /// Returns the paths below a folder that a glob matches, sorted; the folder's own name is not a
     /// pattern.
     ///
-    /// # Errors
-    /// The reason why the glob cannot be used, for people.
+    /// The reason why the glob cannot be used, in words for the user.
     fn list(&self, folder: &Path, glob: &str) -> Result<Vec<PathBuf>, String>;
 }
 
-/// The sources of the values.
+/// The sources of replaced values.
 pub struct Interpolation<'a> {
     pub environment: &'a BTreeMap<String, String>,
     pub files: &'a dyn Files,
-    /// The folder of relative paths.
+    /// The folder to which paths are relative.
     pub folder: &'a Path,
     pub secrets: Secrets,
     /// Every file that was read, so that it can be watched.
     pub read: Vec<PathBuf>,
 }
 
-/// The values that are secrets. Only secrets may come from files.
+/// Determines which values are secrets. Only secrets may come from files.
 #[derive(Clone, Copy)]
 pub struct Secrets {
     /// Returns true if the value at this path of keys is a secret. An item of a list is [`ITEM`].
     pub is_secret: fn(&[String]) -> bool,
-    /// Returns true if messages hide the value at this path, which includes misspelt keys of
-    /// secrets.
+    /// Returns true if messages hide the value at this path: secrets, and misspelt keys of secrets.
     pub may_be_secret: fn(&[String]) -> bool,
     /// A description of the secrets for messages, in the plural.
     pub description: &'static str,
@@ -57,12 +54,12 @@ type Refusal = (String, String);
 
 impl Interpolation<'_> {
     /// Replaces references in every scalar. A value that cannot be replaced is reported and
-    /// removed. Secrets written in the text itself are masked where their line is shown.
+    /// removed. Secrets in the text itself are masked in excerpts.
     pub fn apply(&mut self, node: &mut Node, texts: &mut Texts, problems: &mut Problems) {
         self.walk(node, &mut Vec::new(), texts, problems);
     }
 
-    /// Returns true if the node can stay.
+    /// Returns false if the node must be removed.
     fn walk(
         &mut self,
         node: &mut Node,
@@ -207,8 +204,8 @@ impl Interpolation<'_> {
 }
 
 /// Returns a text that [`Interpolation`] turns back into this one: `$${env:X}` for `${env:X}`.
-/// Everything that a person may copy into a file must be escaped, or a name from the network would
-/// be replaced by a secret of the reader.
+/// Every text that a person may copy into a file must be escaped, or a name from the network could
+/// be replaced by a secret of that person.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     if !text.contains("${") {
         return Cow::Borrowed(text);

@@ -1,5 +1,5 @@
-//! Reads YAML or JSON into serde types and reports every mistake at once, each with its place, a
-//! caret and a remedy. Independent of spanscore: the caller passes in the hints for its keys.
+//! Reads YAML or JSON into serde types and reports every mistake together, each with its place, a
+//! caret and a remedy. Independent of spanscore: the hints for its keys are arguments.
 
 #![expect(
     missing_docs,

@@ -11,8 +11,8 @@ use super::problem::{Problem, Problems};
 use super::texts::{Place, Texts};
 use super::tree::{Kind, Map, MapEntry, Node, NodeValue, Scalar};
 
-/// Maximum nesting. Real files use less than half of it, and twice as much would overflow a
-/// thread's stack in a debug build.
+/// Maximum nesting. Real files need less than half of it; twice as much would overflow a thread's
+/// stack in a debug build.
 const MAX_DEPTH: usize = 32;
 
 /// Limits on the content of a text, applied during parsing. A value uses some 300 bytes.
@@ -43,7 +43,7 @@ pub fn parse(texts: &Texts, source: usize, problems: &mut Problems) -> Option<No
     parse_within(texts, source, TextBounds::FILE, problems)
 }
 
-/// Like [`parse`], for a text within these limits.
+/// Like [`parse`], for text within `bounds`.
 pub fn parse_within(
     texts: &Texts,
     source: usize,
@@ -81,7 +81,8 @@ pub fn parse_within(
     }
 }
 
-/// Returns the kind of a scalar from a variable or a flag, as if it were written without quotes.
+/// Returns the kind of a scalar from a variable or a flag, as if the scalar were written without
+/// quotes.
 pub fn infer(text: &str) -> Kind {
     match text.trim() {
         "" | "~" | "null" => Kind::Null,
@@ -190,8 +191,8 @@ fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Proble
     };
     let mut spot = place.map(|place| texts.spot(place));
     if let (Some(spot), Some(place)) = (spot.as_mut(), place) {
-        // Without a tree we cannot tell which values are headers, so we hide a line that may
-        // contain a secret.
+        // Without a tree it is unknown which values are secret, so a line that may contain a secret
+        // is hidden.
         let is_shown = !may_hold_a_secret(texts.line(place));
         spot.excerpt = spot.excerpt.take().filter(|_| is_shown);
     }
@@ -199,7 +200,7 @@ fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Proble
     if remedy.is_empty() { problem } else { problem.label(remedy) }
 }
 
-/// A parser error, reworded, with the place to correct.
+/// A reworded parser error and the place to correct.
 struct SyntaxError {
     title: String,
     remedy: &'static str,
@@ -212,7 +213,7 @@ impl SyntaxError {
     }
 }
 
-/// Returns the first tab in an indentation, from the line of a place on.
+/// Returns the first tab in an indentation, searching from the line of `place`.
 fn tab_after(texts: &Texts, place: Place) -> Option<Place> {
     let text = texts.text(place.source);
     let mut start = text[..place.start].rfind('\n').map_or(0, |at| at + 1);
@@ -231,7 +232,7 @@ fn tab_after(texts: &Texts, place: Place) -> Option<Place> {
     None
 }
 
-/// Returns the last quote before a place that can open a value.
+/// Returns the last quote before `place` that can open a value.
 fn quote_before(texts: &Texts, place: Place) -> Option<Place> {
     let text = texts.text(place.source).get(..place.end)?;
     let opens = |at: usize| {
@@ -346,7 +347,7 @@ impl Builder<'_> {
         };
         let value = match raw.value {
             Raw::Scalar(kind, text) => {
-                // Numbers and booleans keep their written form, because a text may be expected:
+                // Numbers and booleans retain their written form, because a text may be expected:
                 // version `1.10` is not `1.1`.
                 let text =
                     if kind == Kind::Text { text } else { self.texts.slice(place).to_owned() };

@@ -1,5 +1,5 @@
-//! Messages that a person can act on: the mistake, its place, the line with a caret, and the
-//! remedy.
+//! Messages that tell a person what is wrong, where, and what to do: the mistake, its place, the
+//! line with a caret, and the remedy.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -14,7 +14,7 @@ const MAX_PROBLEMS: usize = 1_000;
 /// Maximum bytes of a JSON pointer; a longer one is cut and ends in `…`.
 const MAX_POINTER: usize = 1_024;
 
-/// The severity of a problem: whether it prevents the use of a configuration.
+/// The severity of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// The configuration cannot be used.
@@ -27,9 +27,9 @@ pub enum Severity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub severity: Severity,
-    /// The mistake: lower case, no final period.
+    /// The mistake, in lower case and without a final period.
     pub title: String,
-    /// The place; `None` only for a mistake without one, such as a missing value.
+    /// The place; `None` for a mistake that has none, such as a missing value.
     pub spot: Option<Spot>,
     /// The remedy, written beside the caret.
     pub label: Option<String>,
@@ -87,7 +87,8 @@ impl Problem {
         self
     }
 
-    /// Renders the message in several lines, with a final line break; `colour` is for terminals.
+    /// Renders the message in several lines, with a final line break; with `colour`, adds terminal
+    /// colours.
     pub fn render(&self, colour: bool) -> String {
         let paint = Paint(colour);
         let mut out = String::new();
@@ -180,7 +181,7 @@ impl Paint {
     }
 }
 
-/// Escapes a text that may contain keys and values of the document, for terminals.
+/// Escapes text for terminals, because it may contain keys and values of the document.
 fn shown(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unsafe_on_terminals) {
         return Cow::Borrowed(text);
@@ -196,7 +197,7 @@ fn shown(text: &str) -> Cow<'_, str> {
 }
 
 fn cropped(line: &str, column: usize, width: usize) -> (String, usize, usize) {
-    // A tab is one column wide in YAML, so it is shown as one space: the caret must be below its
+    // In YAML a tab is one column wide. It is shown as one space, so that the caret is below its
     // character.
     let letters: Vec<char> = line
         .chars()

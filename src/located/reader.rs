@@ -16,15 +16,15 @@ use entries::{INLINE, Items, MapEntries};
 
 pub use entries::lift_inlined;
 
-/// A serde deserializer over a node. A key without a value is an error if a list, a map or a plain
-/// value is required.
+/// A serde deserializer over a node. A key without a value is an error where a list, a map or a
+/// scalar is required.
 #[derive(Clone, Copy)]
 pub struct Reader<'a> {
     node: &'a Node,
     nulls: Nulls,
 }
 
-/// The treatment of a null if a list or a map is required.
+/// The treatment of a null where a list or a map is required.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Nulls {
     /// The value is missing.
@@ -48,7 +48,7 @@ impl<'a> Reader<'a> {
         self.node
     }
 
-    /// Reads a section whose key has no value as an empty section.
+    /// Returns a reader that reads a section without a value as an empty section.
     pub fn allowing_empty_sections(self) -> Self {
         Self {
             nulls: Nulls::Empty,
@@ -117,8 +117,8 @@ impl<'a> Reader<'a> {
             .and_then(|entries| visitor.visit_map(entries))
     }
 
-    /// Reads a struct. A struct with an [`INLINE`] field reads only its own keys, and leaves the
-    /// other keys to that field.
+    /// Reads a struct. A struct with an [`INLINE`] field reads only its own keys; that field reads
+    /// the other keys.
     fn keys<V: Visitor<'a>>(
         self,
         fields: &'static [&'static str],
@@ -335,8 +335,8 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
 }
 
 /// Passes a number to the visitor with its written digits. Most numbers are written with the
-/// shortest digits of a double, which every visitor accepts; only a JSON value can represent the
-/// others.
+/// shortest digits of a double, which every visitor accepts; other numbers are passed as JSON
+/// numbers, which preserve their digits.
 fn visit_float<'de, V: Visitor<'de>>(
     text: &str,
     number: f64,

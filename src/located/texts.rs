@@ -1,13 +1,13 @@
-//! The texts from which a tree was parsed, and places in them. A [`Spot`] is a place in the form
-//! that messages show: line, column, and the line's text with secrets masked.
+//! The texts from which a tree was parsed, and places in these texts. A [`Spot`] is a place as
+//! messages show it: line, column, and the line's text with secrets masked.
 
 use std::ops::Range;
 
-/// Maximum characters of a line that are shown; a longer line is cropped around the caret (a JSON
-/// file may be one line).
+/// Maximum characters shown of a line; a longer line is cropped around the caret (a JSON file may
+/// be one line).
 pub(super) const MAX_EXCERPT_CHARS: usize = 140;
 /// Line and column are stored at intervals of this many bytes, so that finding a place in a long
-/// line does not count from its start.
+/// line does not count from the line's start.
 const MARK_DISTANCE: usize = 1_024;
 
 /// A place in a file, a variable or a flag.
@@ -22,9 +22,9 @@ pub struct Spot {
     pub width: usize,
     /// The line around the column, secrets masked; `None` if all of it is secret.
     pub excerpt: Option<String>,
-    /// The number of characters that are cropped before the excerpt.
+    /// The number of characters that were cropped before the excerpt.
     pub(super) n_before: usize,
-    /// True for a file. Messages name no line of a variable or flag.
+    /// True for a file. For a variable or a flag, messages name no line.
     pub is_file: bool,
     pub(super) order: (usize, usize),
 }
@@ -91,7 +91,7 @@ impl Texts {
         &self.0[source].text
     }
 
-    /// Returns the text at a place; empty if the parser gave no place.
+    /// Returns the text at a place; empty if the parser reported no place.
     pub(crate) fn slice(&self, place: Place) -> &str {
         self.0[place.source]
             .text
@@ -99,12 +99,12 @@ impl Texts {
             .unwrap_or_default()
     }
 
-    /// Masks a range wherever its line is shown.
+    /// Masks a range in all excerpts.
     pub(crate) fn hide(&mut self, place: Place) {
         self.0[place.source].hidden.push(place.start..place.end);
     }
 
-    /// Returns true if the text at a place is masked, wholly or in part.
+    /// Returns true if any of the text at a place is masked.
     pub(crate) fn is_hidden(&self, place: Place) -> bool {
         let Text { kind, hidden, .. } = &self.0[place.source];
         let overlaps = |range: &Range<usize>| range.start < place.end && place.start < range.end;
@@ -123,7 +123,7 @@ impl Texts {
         let start = floor_char_boundary(text, place.start);
         let end = floor_char_boundary(text, place.end).max(start);
         let Position { line, column } = source.position(start);
-        // Take one character more than is shown on either side, so that a cut is noticed.
+        // Takes one character more than is shown on either side, so that a cut is noticed.
         let line_start = text[..start]
             .char_indices()
             .rev()
@@ -174,7 +174,7 @@ impl Texts {
         &text[before.rfind('\n').map_or(0, |at| at + 1)..end]
     }
 
-    /// Returns the place of a line and column, both counted from 1, one character wide.
+    /// Returns the place, one character wide, of a line and column counted from 1.
     pub(crate) fn place_at(&self, source: usize, line: usize, column: usize) -> Place {
         let text = &self.0[source].text;
         let line_start: usize = text
@@ -220,8 +220,8 @@ impl Text {
 }
 
 impl Position {
-    /// Returns the position after these bytes. A character counts at its first byte, because an
-    /// interval may end within one.
+    /// Returns the position after these bytes. A character is counted at its first byte, because an
+    /// interval may end inside a character.
     fn after(self, bytes: &[u8]) -> Self {
         bytes
             .iter()

@@ -1,4 +1,4 @@
-//! A YAML or JSON document as a tree in which every node has its place.
+//! A YAML or JSON document as a tree of nodes with their places.
 
 use super::texts::Place;
 
@@ -13,8 +13,7 @@ pub enum NodeValue {
     Scalar(Scalar),
     List(Vec<Node>),
     Map(Map),
-    /// An item of a list that was removed because of a mistake, so that other items keep their
-    /// indices.
+    /// A list item that was removed because of a mistake; the other items retain their indices.
     Gone,
 }
 
@@ -23,8 +22,8 @@ pub enum NodeValue {
 pub struct Scalar {
     pub text: String,
     pub kind: Kind,
-    /// True if the value came from a variable. Quotes do not make it a text, because inside `{ }`
-    /// they are required.
+    /// True if the value came from a variable. Quotes do not make such a value a text, because they
+    /// are required inside `{ }`.
     pub substituted: bool,
 }
 
@@ -56,7 +55,7 @@ pub struct MapEntry {
 // === impl Map ===
 
 impl Map {
-    /// Keeps the entries that `keep` accepts, and stores the keys of removed entries.
+    /// Removes the entries that `keep` rejects, and stores their keys.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut MapEntry) -> bool) {
         let pruned = &mut self.pruned;
         self.entries.retain_mut(|entry| {
@@ -126,8 +125,8 @@ impl Node {
         if rest.is_empty() { Some(entry) } else { entry.value.find_entry(rest) }
     }
 
-    /// Inserts a value at a path of keys. `on_conflict` decides whether an existing value is
-    /// replaced.
+    /// Inserts a value at a path of keys. `on_conflict` decides between the new and an existing
+    /// value.
     pub fn put(&mut self, path: &[String], key_place: Place, value: Node, on_conflict: OnConflict) {
         let Some((key, rest)) = path.split_first() else {
             return;
@@ -205,7 +204,8 @@ impl Node {
         }
     }
 
-    /// Returns true if the value at this path of keys, a part of it, or a map above it was removed.
+    /// Returns true if the value at this path of keys, any part of the value, or a map above it was
+    /// removed.
     pub fn is_pruned_at(&self, path: &[&str]) -> bool {
         let Some((key, rest)) = path.split_first() else {
             return self.is_pruned();
@@ -245,8 +245,8 @@ impl Node {
         pointer
     }
 
-    /// Returns the node at the end of a path of indices, its entry, and the keys on the way (items
-    /// as `[3]`, or by their name).
+    /// Returns the node at the end of a path of indices, its entry, and the keys along the path
+    /// (items as `[3]`, or by their name).
     pub fn follow(&self, path: &[usize]) -> (&Node, Option<&MapEntry>, Vec<String>) {
         let (mut node, mut holder, mut keys) = (self, None, Vec::new());
         for idx in path {
@@ -276,11 +276,11 @@ impl Node {
     }
 }
 
-/// The reaction of [`Node::put`] to an existing value.
+/// The action of [`Node::put`] if there is a value already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnConflict {
-    /// The new value wins.
+    /// Replace the existing value.
     Replace,
-    /// The old value wins.
+    /// Retain the existing value.
     Keep,
 }

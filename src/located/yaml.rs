@@ -1,4 +1,4 @@
-//! Writes a JSON value as YAML, with comments behind keys, as a person would. (The parser's own
+//! Writes a JSON value as YAML, with comments after keys, as a person would. (The parser's own
 //! writer writes no comments.)
 
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use super::interpolate::escaped;
 /// Maximum characters of a list of plain values that is written on one line.
 const MAX_FLOW_CHARS: usize = 100;
 
-/// Writes block style. `comment` returns the comment of a key, by its path.
+/// Writes YAML in block style. `comment` returns the comment for a key, by its path.
 pub fn to_commented_yaml(value: &Value, comment: &dyn Fn(&str) -> Option<String>) -> String {
     let mut out = String::new();
     match value {
@@ -24,7 +24,7 @@ pub fn to_commented_yaml(value: &Value, comment: &dyn Fn(&str) -> Option<String>
     out
 }
 
-/// Writes block style without comments.
+/// Writes YAML in block style without comments.
 pub fn to_yaml(value: &Value) -> String {
     to_commented_yaml(value, &|_| None)
 }
@@ -96,7 +96,7 @@ fn is_short(items: &[Value]) -> bool {
         && items.iter().map(|item| flow(item).len() + 2).sum::<usize>() <= MAX_FLOW_CHARS
 }
 
-/// Writes on one line.
+/// Writes YAML on one line.
 pub fn flow(value: &Value) -> String {
     match value {
         Value::Array(items) => format!(
@@ -116,8 +116,8 @@ pub fn flow(value: &Value) -> String {
     }
 }
 
-/// Writes a text, quoted unless it is safe everywhere, also inside `[ ]` and `{ }`, and for YAML
-/// 1.1 parsers (`no`, `1e3`).
+/// Writes a text, quoted unless it is safe everywhere: inside `[ ]` and `{ }`, and for YAML 1.1
+/// parsers (`no`, `1e3`).
 pub(crate) fn scalar(text: &str) -> String {
     let is_word = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.ends_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ')'))

@@ -1,7 +1,7 @@
-//! Transcodes OTLP/JSON to protobuf, so that later stages see protobuf only. Follows OTLP's own
-//! definitions: this file walks the messages and writes them as it reads, and `scalar.rs`
-//! implements protobuf's JSON mapping. Tolerates the deviations of real SDKs (nulls, unknown
-//! fields, numbers as strings, ids in upper case).
+//! Transcodes OTLP/JSON to protobuf, so that later stages see protobuf only. This file walks the
+//! messages by OTLP's own definitions and writes each field as it reads it; `scalar.rs` implements
+//! protobuf's JSON mapping. Accepts the deviations of real SDKs (nulls, unknown fields, numbers as
+//! strings, ids in upper case).
 
 mod definitions;
 #[rustfmt::skip]
@@ -23,7 +23,7 @@ use crate::wire::write;
 /// Maximum characters of an error's description.
 const MAX_ERROR_LEN: usize = 200;
 
-/// A mistake in a JSON body, with its place. The text suits the message of a status.
+/// A mistake in a JSON body, with its path. The text is suitable as the message of a status.
 #[derive(Debug)]
 pub struct JsonError {
     path: String,
@@ -44,7 +44,7 @@ impl fmt::Display for JsonError {
             "" => write!(f, "malformed JSON: ")?,
             path => write!(f, "malformed JSON in {path}: ")?,
         }
-        // The error may quote a long value.
+        // The error may quote a long value, so its text is cut.
         let text = self.error.to_string();
         let start = truncated(&text, MAX_ERROR_LEN);
         if start.len() == text.len() {
@@ -154,7 +154,7 @@ enum Step {
 }
 
 impl Request {
-    /// Writes a length-delimited field.
+    /// Writes a length-delimited field whose content `content` writes.
     fn delimited<E>(
         &mut self,
         field_number: u64,
@@ -339,7 +339,7 @@ impl<'de> Visitor<'de> for ItemSeed<'_> {
         write!(f, "an object ({})", self.item.name)
     }
 
-    // A null item is written, so that the second value of an array stays the second.
+    // A null item is written, so that the indices of the following items do not change.
     fn visit_none<E: serde::de::Error>(self) -> Result<(), E> {
         self.request.delimited(self.field_number, |_| Ok(()))
     }
@@ -366,8 +366,8 @@ impl<'de> Visitor<'de> for ItemSeed<'_> {
 
 // === ids ===
 
-/// Returns the required length of an id in bytes, if there is one: see `scan.rs` and
-/// `scan_logs.rs`.
+/// Returns the required length of an id in bytes; `None` if any length is allowed (see `scan.rs`
+/// and `scan_logs.rs`).
 fn id_size(message: &OtlpMessage, field: &OtlpField) -> Option<usize> {
     match (message.name, field.name) {
         ("Span" | "Link", "trace_id") => Some(16),

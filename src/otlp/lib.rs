@@ -1,8 +1,8 @@
 //! Parses OTLP requests, as protobuf and as JSON.
 //!
-//! [`scan`](scan::scan) validates a trace request, counts its spans and keeps the attributes that
+//! [`scan`](scan::scan) validates a trace request, counts its spans and stores the attributes that
 //! later stages read, in one pass. [`json`] transcodes OTLP/JSON to protobuf. [`span`] defines the
-//! result of a scan: spans and log records with ids, times and kept attributes.
+//! result of a scan: spans and log records with ids, times and the stored attributes.
 //!
 //! This crate handles the wire format only. It interprets no attributes, assembles no traces, and
 //! uses no sockets, files or clocks.

@@ -33,16 +33,16 @@ pub use crate::wire::MalformedProtobuf;
 pub struct ScannedSpans {
     /// Number of all spans, as `accepted` counts them, including spans that cannot be assembled.
     pub n_spans: usize,
-    /// True if a group of spans claims the instrumentation scope of spanscore.
+    /// True if a group of spans claims spanscore's instrumentation scope.
     pub claims_own_scope: bool,
-    /// The kept spans. Without an admission, only `n_without_ids` is set.
+    /// The admitted spans. Without an admission, only `n_without_ids` is set.
     pub batch: Batch,
 }
 
 /// Validates the body of a trace request, counts its spans, and, with an `admission`, reads the
 /// admitted spans.
 ///
-/// The kept size of a span is bounded (see `retention.rs`): by default, 64 KiB each for large
+/// The stored size of a span is bounded (see `retention.rs`): by default, 64 KiB each for large
 /// values, small values, replies and requests, plus the name and trace state. A resource has at
 /// most 64 KiB. Equal resources are shared.
 ///
@@ -57,8 +57,8 @@ pub fn scan(
     scan_within(body, admission, &mut |_| true)
 }
 
-/// Like [`scan`], but calls `has_room` before allocating memory for more spans, with the bytes that
-/// the list of spans then needs. A span of 30 encoded bytes needs three times as many.
+/// Like [`scan`], but calls `has_room` before it allocates memory for more spans, with the total
+/// bytes of the list of spans. A span of 30 encoded bytes needs three times as many.
 ///
 /// # Errors
 /// The errors of [`scan`], and an error if `has_room` returns false.
@@ -91,7 +91,8 @@ impl<'k, 'b> RequestScan<'k, 'b> {
     ) -> Self {
         let mut scanned = ScannedSpans::default();
         if admission.is_some() {
-            // About the size of an SDK's full batch. The vector grows for a larger request.
+            // About the number of spans in an SDK's full batch. The vector grows for a larger
+            // request.
             scanned.batch.spans.reserve((body_len / 256).min(512));
         }
         scanned.batch.watched_by = admission.and_then(SpanAdmission::watched_by);
@@ -105,7 +106,7 @@ impl<'k, 'b> RequestScan<'k, 'b> {
 
     fn finish(mut self) -> ScannedSpans {
         self.scanned.batch.shared_size = self.walk.finish();
-        // Later stages account for the spans only: spare capacity would be unaccounted memory.
+        // Later stages account for the spans only, so spare capacity would be unaccounted memory.
         let spans = &mut self.scanned.batch.spans;
         if spans.len() > 1_024 && spans.capacity() - spans.len() > spans.len() / 4 {
             spans.shrink_to_fit();

@@ -18,11 +18,11 @@ pub struct ScannedLogs {
 }
 
 /// Validates the body of a log request, counts its records, and, with an `admission`, reads the
-/// records whose event names the key set wants.
+/// records whose event names are in the key set.
 ///
 /// # Errors
-/// A request that prost's decoder rejects. An id of the wrong length is not an error: OTLP asks
-/// receivers to treat the record as one without a trace.
+/// A request that prost's decoder rejects. An id of the wrong length is no error: OTLP requires
+/// receivers to treat such a record as one without a trace.
 pub fn scan(
     body: &[u8],
     admission: Option<&dyn SpanAdmission>,
@@ -30,8 +30,8 @@ pub fn scan(
     scan_within(body, admission, &mut |_| true)
 }
 
-/// Like [`scan`], but calls `has_room` before allocating memory for more records, with the bytes
-/// that the list of records then needs.
+/// Like [`scan`], but calls `has_room` before it allocates memory for more records, with the total
+/// bytes of the list of records.
 ///
 /// # Errors
 /// The errors of [`scan`], and an error if `has_room` returns false.

@@ -23,13 +23,13 @@ pub fn scan(body: &[u8]) -> Result<usize, MalformedProtobuf> {
 
 static LEVELS: RequestLevels = RequestLevels::new("resource_metrics", "scope_metrics", "metrics");
 
-/// Number of data points of a valid metric.
+/// Returns the number of data points of a valid metric.
 pub(super) fn n_points(metric: &[u8]) -> usize {
     count_metric(metric, RECURSION_LIMIT).unwrap_or_default()
 }
 
-/// Validates a metric and counts its data points. The data is a oneof: data of one kind merges,
-/// data of another kind replaces it.
+/// Validates a metric and counts its data points. The data is a `oneof`: data of one kind merges,
+/// and data of another kind replaces it.
 fn count_metric(bytes: &[u8], depth: u32) -> Result<usize, Fault> {
     let mut n_points = 0;
     let mut last_key = 0;

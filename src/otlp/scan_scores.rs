@@ -1,4 +1,4 @@
-//! Counts and removes the items of a valid request that claim to be scores of spanscore. Any sender
+//! Counts and removes the items of a valid request that claim to be spanscore's scores. Any sender
 //! can mark an item, so the mark proves nothing.
 
 use super::scan::logs::event_name;
@@ -7,8 +7,8 @@ use crate::span::ScopeHash;
 use crate::wire::otlp::{any_value, key_value, request, resource_group, scope, scope_group, span};
 use crate::wire::{Field, delimited_fields, fields, write};
 
-/// Test of an item in spanscore's instrumentation scope. Returns the number of scores, 0 for an
-/// item that is not a score.
+/// A test of an item in spanscore's instrumentation scope. Returns the number of scores in the
+/// item; 0 for an item that is no score.
 pub type ScoreTest = fn(&[u8]) -> usize;
 
 /// Returns 1 for a span that is marked as an evaluation.
@@ -42,8 +42,8 @@ pub fn count(body: &[u8], test: ScoreTest) -> usize {
     items.map(test).sum()
 }
 
-/// Returns the request without scores, and without groups of nothing but scores. All other fields
-/// stay the same byte for byte, except for the lengths around removed items.
+/// Returns the request without scores, and without groups that contain only scores. All other
+/// fields have the same bytes, except for the lengths around removed items.
 pub fn without(body: &[u8], test: ScoreTest) -> Vec<u8> {
     let mut out = Vec::with_capacity(body.len());
     copy(body, request::RESOURCE_GROUPS, &mut out, |group, out| {
@@ -150,7 +150,7 @@ mod tests {
         let scores = group("spanscore", &["evaluation", "evaluation"]);
         let sent = body(&[&[app(), mixed, scores.clone()], &[scores], &[app()]]);
         assert_eq!(count(&sent, score_spans), 5);
-        // A field that is in no schema stays, too.
+        // A field that no schema has remains, too.
         let unknown = [0xf8, 0x3f, 0x01];
         let mut sent_unknown = sent;
         sent_unknown.extend(unknown);

@@ -62,7 +62,7 @@ impl TraceId {
         (bytes != [0; 16]).then_some(Self(bytes))
     }
 
-    /// The 16 bytes.
+    /// Returns the 16 bytes.
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
@@ -97,7 +97,7 @@ impl SpanId {
         NonZeroU64::new(u64::from_be_bytes(bytes)).map(Self)
     }
 
-    /// The 8 bytes.
+    /// Returns the 8 bytes.
     pub fn to_bytes(self) -> [u8; 8] {
         self.0.get().to_be_bytes()
     }
@@ -118,16 +118,17 @@ impl fmt::Debug for SpanId {
 /// The status code of a span (OTLP `Status.StatusCode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Status {
-    /// Not set by the sender.
+    /// The sender set no status.
     #[default]
     Unset,
-    /// Set to success by the application.
+    /// The application marked the operation as successful.
     Ok,
     /// The operation failed.
     Error,
 }
 
-/// Hash of an instrumentation scope's name, to distinguish the spans of different instrumentations.
+/// A hash of an instrumentation scope's name, to distinguish the spans of different
+/// instrumentations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScopeHash(u32);
 
@@ -159,41 +160,41 @@ impl ScopeHash {
 /// this form.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SpanRow {
-    /// The span's own id.
+    /// The id of the span.
     pub span_id: SpanId,
     /// The id of the parent span, if the span names one.
     pub parent_id: Option<SpanId>,
-    /// Start, Unix nanoseconds; 0 if the sender gave none.
+    /// The start in Unix nanoseconds; 0 if the sender set none.
     pub start_unix_nanos: u64,
-    /// End, Unix nanoseconds; 0 if the sender gave none.
+    /// The end in Unix nanoseconds; 0 if the sender set none.
     pub end_unix_nanos: u64,
-    /// The class that the span got on arrival.
+    /// The class that `extract` assigned on arrival.
     pub class: SpanClass,
-    /// The instrumentation scope that made the span.
+    /// The instrumentation scope that created the span.
     pub scope: ScopeHash,
-    /// The place of the attributes in the text of the trace. Not set before the span is stored.
+    /// The position of the attributes in the text of the trace. Not set before the span is stored.
     pub kept: EntryRange,
-    /// The number of the resource in the trace. Not set before the span is stored.
+    /// The index of the resource in the trace. Not set before the span is stored.
     pub resource_idx: u32,
     /// OTLP span flags: the W3C trace flags in the lowest byte, 0x100 "has is-remote", 0x200
     /// "is-remote". OpenTelemetry reserves the bits above.
     pub flags: u16,
-    /// Number of received attributes, kept or not; `u16::MAX` for more.
+    /// Number of received attributes, stored or not; `u16::MAX` for more.
     pub n_attributes: u16,
     /// True if the request to a model contains an earlier answer of the model. `None` if no answer
-    /// was found but messages may be missing, or if there are no messages.
+    /// was found although messages may be missing, or if there are no messages.
     pub repeats_answers: Option<bool>,
     /// True for a call that can raise an alarm.
     pub is_watched: bool,
-    /// Status code.
+    /// The status code.
     pub status: Status,
-    /// True for a log record. Its id is a hash, and its name is the event's name. Its parent, if it
-    /// has one, is the span in which it was written.
+    /// True for a log record. Its id is a hash, its name is the event's name, and its parent, if
+    /// any, is the span in which the record was written.
     pub is_record: bool,
 }
 
 impl SpanRow {
-    /// Bit of `flags`: the sender knows whether the parent is remote.
+    /// Bit of `flags`: the is-remote bit is meaningful.
     pub const HAS_IS_REMOTE: u16 = 0x100;
     /// Bits of `flags`: the parent is in another process.
     const REMOTE: u16 = Self::HAS_IS_REMOTE | 0x200;
@@ -229,13 +230,13 @@ impl SpanRow {
         self.start_unix_nanos == 0 || is_reversed
     }
 
-    /// Returns true if the OTLP flags mark the parent as part of another process.
+    /// Returns true if the OTLP flags mark the parent as a span of another process.
     pub fn parent_is_remote(&self) -> bool {
         self.parent_id.is_some() && self.flags & Self::REMOTE == Self::REMOTE
     }
 
-    /// Returns true if the OTLP flags mark the parent as part of the same process. Many SDKs set no
-    /// flags.
+    /// Returns true if the OTLP flags mark the parent as a span of the same process. Many SDKs set
+    /// no flags.
     pub fn parent_is_local(&self) -> bool {
         self.parent_id.is_some() && self.flags & Self::REMOTE == Self::HAS_IS_REMOTE
     }
@@ -269,25 +270,25 @@ impl SpanRow {
 /// write a model's messages into log records.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
-    /// The id of the trace that the span belongs to.
+    /// The id of the span's trace.
     pub trace_id: TraceId,
     /// Ids, times and class.
     pub row: SpanRow,
     /// The sender; shared by the spans of one `ResourceSpans`.
     pub resource: Arc<Resource>,
-    /// Name, trace state, kept attributes and kept events.
+    /// The stored name, trace state, attributes and events.
     pub kept: KeptAttributes,
 }
 
 impl Span {
-    /// The key under which the scan records a model's reply that is not kept whole. The value is
+    /// The key under which the scan records a model's reply that was not stored whole. The value is
     /// the number of the reply's key, or an empty text if parts of any reply may never have
-    /// arrived. Senders cannot set the key: its rule is [`Keep::Own`].
+    /// arrived. Senders cannot set this key: its rule is [`Keep::Own`].
     pub const LOST_REPLY: &str = "spanscore.lost.reply";
     /// The key under which the scan records that messages of the request to a model are missing.
     pub const LOST_REQUEST: &str = "spanscore.lost.request";
-    /// The key of a log record's body: readers find messages in bodies as in attributes. Senders
-    /// cannot set the key: its rule is [`Keep::Own`].
+    /// The key of a log record's body, so that messages in bodies are found like attributes.
+    /// Senders cannot set this key: its rule is [`Keep::Own`].
     pub const RECORD_BODY: &str = "spanscore.log.body";
 }
 
@@ -305,24 +306,24 @@ impl DerefMut for Span {
     }
 }
 
-/// Decides during the scan of a request which spans to keep, and which of their attributes.
+/// Decides during the scan of a request which spans to store, and which of their attributes.
 pub trait SpanAdmission: Send + Sync {
-    /// The attributes to keep.
+    /// Returns the attributes to store.
     fn keys(&self) -> &KeySet;
 
     /// Classifies a span and removes from `kept` the attributes that no later stage reads. Returns
-    /// false to drop the span. `span.kept` is still empty. A log record arrives in the trace that
-    /// the record names, or else in a trace of its own; this method finds the trace that it belongs
-    /// to.
+    /// false to drop the span. `span.kept` is still empty. The trace id of a log record is the one
+    /// that the record names, or else an id that no other record has; this method replaces it by
+    /// that of the record's trace.
     fn admit(&self, span: &mut Span, kept: &mut KeptAttributesBuilder) -> bool;
 
-    /// A hash of the settings that decide on `is_watched`.
+    /// Returns a hash of the settings that decide on `is_watched`.
     fn watched_by(&self) -> Option<u64> {
         None
     }
 }
 
-/// Keeps every span unchanged.
+/// Admits every span unchanged.
 impl SpanAdmission for KeySet {
     fn keys(&self) -> &KeySet {
         self
@@ -333,20 +334,19 @@ impl SpanAdmission for KeySet {
     }
 }
 
-/// The sender of a span: the resource as it was received, and the attributes that selectors read.
+/// The sender of a span: the resource as received, and the attributes that selectors read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resource {
-    /// The encoded `opentelemetry.proto.resource.v1.Resource` of the request, for score spans to
-    /// copy.
+    /// The encoded `opentelemetry.proto.resource.v1.Resource` as received; score spans copy it.
     pub encoded: Box<[u8]>,
     /// `service.name`; empty if there is none.
     pub service: Arc<str>,
-    /// Kept attributes; name and trace state are empty.
+    /// The stored attributes; name and trace state are empty.
     pub kept: KeptAttributes,
 }
 
 impl Resource {
-    /// Bytes of this resource.
+    /// Returns the bytes of this resource.
     pub fn size(&self) -> usize {
         size_of::<Self>() + self.encoded.len() + self.service.len() + self.kept.size()
     }
@@ -373,13 +373,13 @@ impl From<IpAddr> for PeerId {
 /// The spans and log records of one request, ready for assembly.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Spans with valid ids, or the log records that the key set wants, in the order of the
+    /// The spans with valid ids, or the log records that the key set wants, in the order of the
     /// request.
     pub spans: Vec<Span>,
-    /// Number of spans that cannot be assembled, because the trace or span id is empty or all zero,
-    /// and of wanted log records that belong to no trace.
+    /// Number of spans that cannot be assembled because the trace or span id is empty or all zero,
+    /// and of wanted log records without a trace.
     pub n_without_ids: usize,
-    /// Bytes of the text that the kept attributes of all spans share.
+    /// Bytes of the text that the attributes of all spans share.
     pub shared_size: usize,
     /// The sender of the request.
     pub peer: PeerId,
@@ -388,8 +388,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Approximate bytes of this batch, as the scoring queue counts them. Successive spans of one
-    /// resource count the resource once.
+    /// Returns the approximate bytes of this batch, as the scoring queue counts them. Successive
+    /// spans of one resource count the resource once.
     pub fn size(&self) -> usize {
         let mut last = None;
         let mut size = self.shared_size;

@@ -1,11 +1,10 @@
-//! Numbers as they are written in decimal digits: compares and adds values exactly, however many
-//! digits they have.
+//! Numbers in decimal digits: compares and adds values exactly, with any number of digits.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// A finite decimal number. Two are equal if they have the same value: `1`, `1.0` and `10e-1`.
+/// A finite decimal number. Numbers are equal if their values are: `1`, `1.0` and `10e-1`.
 #[derive(Debug, Clone, Copy)]
 pub struct Decimal<'a> {
     negative: bool,
@@ -37,8 +36,8 @@ impl<'a> Decimal<'a> {
         Some(Self::trimmed(negative, whole, fraction, exponent))
     }
 
-    /// Parses a text that is a plain amount, such as `-12.50`: digits, and optionally a point with
-    /// digits after it.
+    /// Parses a plain amount, such as `-12.50`: digits, optionally followed by a point and further
+    /// digits.
     pub fn parse_plain(text: &'a str) -> Option<Self> {
         let digits = text.strip_prefix('-').unwrap_or(text);
         let is_plain = digits.starts_with(|c: char| c.is_ascii_digit())
@@ -143,7 +142,7 @@ impl fmt::Display for Decimal<'_> {
 /// Maximum number of digits of a sum.
 const MAX_DIGITS: u32 = 38;
 
-/// An exact sum of at most 38 digits: a number of units, each 10 to the power of minus `scale`.
+/// An exact sum of at most 38 digits: `units` times 10 to the power of −`scale`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sum {
     units: i128,
@@ -175,8 +174,8 @@ impl Sum {
         Decimal::parse(&self.to_string()).is_some_and(|sum| sum > *decimal)
     }
 
-    /// Adds another sum. Returns `false`, and adds nothing, if a sum has too many digits at the
-    /// common scale.
+    /// Adds another sum. Returns `false`, and adds nothing, if one of the sums has too many digits
+    /// at the common scale.
     #[must_use]
     pub fn add(&mut self, other: Self) -> bool {
         if other.units == 0 {
@@ -228,8 +227,8 @@ mod tests {
 
     use super::*;
 
-    /// The digits of a number without an exponent, aligned for comparison: 200 before the point and
-    /// 200 after it.
+    /// Returns the digits of a number without an exponent, aligned for comparison: 200 before the
+    /// point and 200 after it.
     fn aligned(text: &str) -> String {
         let (sign, digits) = match text.strip_prefix('-') {
             Some(digits) => ('-', digits),

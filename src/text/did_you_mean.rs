@@ -1,7 +1,7 @@
-//! Finds the legal word that a misspelt word probably meant.
+//! Finds the legal word that was probably meant by a misspelt word.
 
-/// Returns the legal word nearest to a misspelt one, if it is near enough to be plausible. Of
-/// several equally near words, the first wins.
+/// Returns the legal word nearest to a misspelt one, if it is near enough to be plausible. Among
+/// equally near words, the first wins.
 pub fn nearest<'a>(word: &str, legal: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain_word = plain(word);
     legal

@@ -1,4 +1,4 @@
-//! Text utilities: truncation, counts with their noun, hexadecimal digits, durations, exact decimal
+//! Text utilities: truncation, counts with a noun, hexadecimal digits, durations, exact decimal
 //! numbers, the nearest of several words. Independent of spanscore.
 
 pub mod decimal;
@@ -20,7 +20,7 @@ pub fn truncated(text: &str, max_chars: usize) -> &str {
     }
 }
 
-/// Like [`truncated`], with `…` for the rest.
+/// Like [`truncated`], but replaces the rest by `…`.
 pub fn abbreviated(text: &str, max_chars: usize) -> Cow<'_, str> {
     let start = truncated(text, max_chars);
     if start.len() == text.len() {
@@ -30,9 +30,9 @@ pub fn abbreviated(text: &str, max_chars: usize) -> Cow<'_, str> {
     }
 }
 
-/// Breaks lines longer than `width` characters, at spaces, and within a word that is longer than a
-/// line. Continuation lines are indented by two more than the line. Colour codes have no width.
-/// Without a width, no line is broken.
+/// Breaks lines longer than `width` characters at spaces, and within a word that is longer than a
+/// line. Continuation lines are indented by two more spaces than the line. Colour codes have no
+/// width. Without a width, no line is broken.
 pub fn wrapped(text: &str, width: Option<usize>) -> Cow<'_, str> {
     let Some(width) = width else {
         return Cow::Borrowed(text);
@@ -92,8 +92,8 @@ fn n_visible(text: &str) -> usize {
     text.chars().filter(is_visible).count()
 }
 
-/// Returns true if the character could rewrite a terminal's screen, break a line, or reorder it:
-/// control characters (C0 and C1), line separators, and marks of the writing direction.
+/// Returns true if the character could change a terminal's screen, break a line, or reorder its
+/// text: control characters (C0 and C1), line separators, and marks of the writing direction.
 pub fn is_unsafe_on_terminals(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -104,13 +104,13 @@ pub fn is_unsafe_on_terminals(c: char) -> bool {
 }
 
 /// Escapes the characters in JSON strings that are unsafe on terminals: JSON itself allows C1 and
-/// bidirectional controls. The result is equal as JSON.
+/// bidirectional controls. The result has the same value as JSON.
 pub fn safe_json(json: String) -> String {
     if !json.chars().any(|c| is_unsafe_on_terminals(c) && c != '\n') {
         return json;
     }
     let escaped = |c: char| match c {
-        // Between the values of indented JSON.
+        // Line breaks are between the values of indented JSON.
         '\n' => c.to_string(),
         c if is_unsafe_on_terminals(c) => format!("\\u{:04x}", u32::from(c)),
         c => c.to_string(),
@@ -161,7 +161,7 @@ pub fn duration_text(duration: Duration) -> String {
     }
 }
 
-/// A text from outside, made safe for a terminal: names come from the network, and a control
+/// A text from outside, displayed safely on a terminal. Names come from the network: a control
 /// character could rewrite the screen, a line break could fake a line, and a change of writing
 /// direction could reorder one.
 pub struct Clean<'a>(pub &'a str);
@@ -179,8 +179,8 @@ impl fmt::Display for Clean<'_> {
     }
 }
 
-/// Formats a name from outside as code in a sentence: escaped by [`Clean`], and between two
-/// backticks if it contains one, as in Markdown.
+/// Formats a name from outside as code in a sentence: escaped by [`Clean`], and between double
+/// backticks if it contains a backtick, as in Markdown.
 pub fn code(name: &str) -> String {
     let quote = if name.contains('`') { "``" } else { "`" };
     format!("{quote}{}{quote}", Clean(name))

@@ -8,7 +8,8 @@ use super::super::texts::Place;
 use super::super::tree::{Kind, Node, NodeValue, Scalar};
 use super::{Nulls, Reader};
 
-/// The word that names the choice, and its value if the word is the only key of a map.
+/// The word that names the choice, and, if the word is the only key of a map, the value of that
+/// key.
 pub(super) struct Choice<'a> {
     pub(super) name: &'static str,
     pub(super) word: &'a str,
@@ -36,7 +37,7 @@ impl<'a> Choice<'a> {
                 node,
                 nulls: self.nulls,
             },
-            // A word alone needs no value, so an empty one is read.
+            // A word alone needs no value, so an empty section is read.
             None => Reader::new(&NOTHING).allowing_empty_sections(),
         }
     }
@@ -44,7 +45,7 @@ impl<'a> Choice<'a> {
     fn place(&self, mistake: DeError) -> DeError {
         match (self.value, &mistake.fault) {
             (Some(_), _) => mistake.below(0),
-            // The word was written instead of a map with that key.
+            // The word alone was written, instead of a map with the word as its key.
             (None, MistakeKind::Missing(key)) => DeError::new(MistakeKind::Other(format!(
                 "`{0}` has no settings: write `{0}: {{ {key}: … }}`",
                 self.word

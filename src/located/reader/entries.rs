@@ -1,4 +1,4 @@
-//! Gives serde the items of a list, the entries of a map, and the keys of an inlined struct.
+//! Passes the items of a list, the entries of a map, and the keys of an inlined struct to serde.
 
 use std::mem;
 
@@ -53,11 +53,11 @@ pub(super) struct MapEntries<'a> {
     nulls: Nulls,
     next: usize,
     shown: Shown,
-    /// The [`INLINE`] field, which comes after all entries.
+    /// The [`INLINE`] field, which follows all entries.
     inline: Option<Rest<'a>>,
 }
 
-/// The entries of a map that a struct sees.
+/// The entries of a map that serde sees.
 #[derive(Clone, Copy)]
 enum Shown {
     All,
@@ -76,7 +76,8 @@ impl<'a> MapEntries<'a> {
         }
     }
 
-    /// Shows only these fields of the struct at `reader`, and leaves the other keys to [`INLINE`].
+    /// Shows only these fields of the struct at `reader`; the [`INLINE`] field reads the other
+    /// keys.
     pub(super) fn with_inlined(self, reader: Reader<'a>, fields: &'static [&'static str]) -> Self {
         Self {
             shown: Shown::Only(fields),
@@ -136,14 +137,14 @@ impl<'de> MapAccess<'de> for MapEntries<'de> {
     }
 }
 
-// === a struct whose keys are written among those of the struct that holds it ===
+// === structs whose keys are written among those of the enclosing struct ===
 
 /// The name of a field whose struct is written among the keys of the enclosing struct, like serde's
-/// `flatten` but with positions. The inlined struct reads every key that the enclosing struct
-/// lacks, and so rejects unknown keys.
+/// `flatten` but with positions. The inlined struct reads every key that the enclosing struct does
+/// not have, and so rejects unknown keys.
 pub(super) const INLINE: &str = "*";
 
-/// The keys of a map that a struct leaves to its [`INLINE`] field.
+/// The keys of a map that the [`INLINE`] field reads.
 struct Rest<'a> {
     reader: Reader<'a>,
     /// The fields of the enclosing struct.

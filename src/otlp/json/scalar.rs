@@ -15,7 +15,7 @@ use serde_json::Number;
 use super::definitions::{OtlpField, OtlpKind};
 use crate::wire::write;
 
-/// The position of a scalar. An item of a list is always written, even if it is 0.
+/// The context of a scalar. An item of a list is always written, even if it is 0.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Field,
@@ -53,7 +53,7 @@ impl<'de> Visitor<'de> for ListVisitor<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let Self { field, protobuf } = self;
-        // Each text is written with the field's key; all numbers together are written with one key.
+        // Each text is written with its own field key; all numbers are packed behind one key.
         if matches!(field.kind, OtlpKind::String | OtlpKind::Bytes) {
             let place = Place::Item;
             while let Some(()) = items.next_element_seed(ScalarSeed {
@@ -74,8 +74,8 @@ impl<'de> Visitor<'de> for ListVisitor<'_> {
     }
 }
 
-/// A scalar. Its visitor is called for every JSON value, whatever the field's type, and rejects a
-/// value that does not fit.
+/// A scalar. The visitor accepts every JSON value, whatever the field's type, and rejects a value
+/// that does not fit.
 struct ScalarSeed<'s> {
     field: &'s OtlpField,
     place: Place,
@@ -157,7 +157,8 @@ impl<'de> Visitor<'de> for ScalarSeed<'_> {
         }
     }
 
-    /// Visits a number that serde_json passes as a map to preserve its digits. Rejects objects.
+    /// Visits a number that serde_json passes as a map to preserve its digits. Rejects real
+    /// objects.
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
         let number = Number::deserialize(MapAccessDeserializer::new(map))
             .map_err(|_| A::Error::invalid_type(Unexpected::Map, &self))?;
@@ -173,7 +174,7 @@ impl<'de> Visitor<'de> for ScalarSeed<'_> {
                 Err(error) => return Err(E::custom(format!("invalid base64: {error}"))),
             },
             OtlpKind::Enum(values) => {
-                // A name that a later version may define is skipped, like unknown fields.
+                // A name that only a later version defines is skipped, like unknown fields.
                 if let Some((_, number)) = values.iter().find(|(name, _)| *name == text) {
                     return self.write_integer((*number).into());
                 }

@@ -47,7 +47,7 @@ pub(super) fn value_as_json(
     cut
 }
 
-/// The error of a text that reaches its limit. No other error can occur, since the bytes are valid.
+/// The error of text that reaches its limit. No other error can occur, because the bytes are valid.
 struct LimitReached;
 
 impl From<serde_json::Error> for LimitReached {
@@ -68,7 +68,7 @@ impl From<io::Error> for LimitReached {
     }
 }
 
-/// A writer that accepts `limit` bytes and rejects the rest.
+/// A writer that accepts `limit` bytes and rejects all further bytes.
 struct Bounded<'t> {
     text: &'t mut Vec<u8>,
     limit: usize,
@@ -89,7 +89,8 @@ impl io::Write for Bounded<'_> {
 
 fn write_value(occurrences: &Occurrences<'_>, out: &mut Bounded<'_>) -> Result<(), LimitReached> {
     let mut value = ScannedValue::NOTHING;
-    // Successive arrays merge, and so do maps. An array replaces a map, and a map an array.
+    // Successive arrays merge, and so do maps. An array replaces a map, and a map replaces an
+    // array.
     let mut nested_key = 0;
     let mut nested = Occurrences::new();
     for occurrence in occurrences {
@@ -191,7 +192,7 @@ fn write_string(text: &[u8], out: &mut Bounded<'_>) -> Result<(), LimitReached> 
         )?);
     }
     // Escaping never shortens a text, so bytes beyond the limit are not needed. A character split
-    // there becomes U+FFFD, which the limit cuts off.
+    // at the limit becomes U+FFFD, which the limit cuts off.
     let head = &text[..text.len().min(out.limit.saturating_add(4))];
     Ok(serde_json::to_writer(
         out,

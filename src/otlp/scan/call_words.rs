@@ -8,13 +8,13 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use super::value::{ScannedValue, ValueKind};
 use crate::wire::delimited_fields;
 
-/// The findings of a search in messages.
+/// The result of a search in messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Words {
     /// True if the messages may contain a tool call or its result.
     pub(super) call: bool,
-    /// True if a message has the role of a model: the role is a whole JSON string that is not a
-    /// key, or a protobuf string preceded by its length.
+    /// True if a message has the role of a model. The role must be a whole JSON string that is not
+    /// a key, or a protobuf string preceded by its length.
     pub(super) answer: bool,
 }
 
@@ -35,7 +35,7 @@ static SEARCHER: LazyLock<AhoCorasick> = LazyLock::new(|| {
 });
 
 impl Words {
-    /// Searches messages: a text, or the field `field` of `encoded`.
+    /// Searches messages, which are a text or the field `field` of `encoded`.
     pub(super) fn of(value: ScannedValue<'_>, encoded: &[u8], field: u64) -> Self {
         let mut words = Self::default();
         match value.kind {
@@ -60,7 +60,7 @@ impl Words {
 }
 
 /// Returns true if the suffix or the value may contain a tool call or its result. A nested value is
-/// the field `field` of `encoded`.
+/// read from the field `field` of `encoded`.
 pub(super) fn may_hold_call(
     suffix: &[u8],
     value: ScannedValue<'_>,
@@ -76,7 +76,7 @@ pub(super) fn may_hold_call(
 }
 
 /// Returns true if the text contains a word that marks tool calls or results in known message
-/// formats. As fast as a substring search. A false positive only costs memory.
+/// formats. As fast as a substring search; a false positive only costs memory.
 pub(super) fn names_tool_call(text: &[u8]) -> bool {
     let mut is_found = false;
     visit(text, |word, at| {
@@ -95,8 +95,8 @@ fn visit(text: &[u8], mut is_enough: impl FnMut(usize, usize) -> bool) {
     }
 }
 
-/// Returns true if the stem at position `at` is part of a word that marks a call: after the word's
-/// first letter, and before an ending, with or without a separator.
+/// Returns true if the stem at position `at` is part of a word that marks a call: it must follow
+/// the word's first letter and precede an ending, with or without a separator.
 fn is_call_word(text: &[u8], at: usize, stem: usize) -> bool {
     const FIRST: [u8; 2] = [b't', b'f'];
     const ENDINGS: [&[&[u8]]; 2] = [
@@ -122,7 +122,7 @@ fn is_call_word(text: &[u8], at: usize, stem: usize) -> bool {
     at > 0 && text[at - 1].eq_ignore_ascii_case(&FIRST[stem]) && ENDINGS[stem].iter().any(begins)
 }
 
-/// Returns true if the word at position `at` is a role.
+/// Returns true if the word at position `at` is used as a role.
 fn is_role(text: &[u8], at: usize, len: usize) -> bool {
     let after = &text[at + len..];
     match text[..at].last().copied() {

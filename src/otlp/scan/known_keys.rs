@@ -4,7 +4,7 @@
 use crate::span::{Kept, KeySet};
 use crate::wire::{Fault, check_utf8};
 
-/// Number of values of a byte: a byte as index needs no bounds check.
+/// The number of values of a byte, so that indexing by a byte needs no bounds check.
 const N_SLOTS: usize = 256;
 
 /// Cached keys of one request, with their rules. A request repeats a few dozen keys; a cached key
@@ -14,7 +14,7 @@ pub(super) struct KnownKeys<'b> {
     kept: [Option<Kept<'b>>; N_SLOTS],
 }
 
-/// The slot of a known key, valid until the next lookup.
+/// The slot of a cached key, valid until the next lookup.
 #[derive(Clone, Copy)]
 pub(super) struct KnownKey(u8);
 
@@ -40,7 +40,7 @@ impl<'b> KnownKeys<'b> {
         Ok(known)
     }
 
-    /// The rule of the key; `None` if the key is not kept.
+    /// Returns the rule of the key; `None` if the key is not stored.
     #[inline(always)]
     pub(super) fn kept(&self, known: KnownKey) -> Option<Kept<'b>> {
         self.kept[usize::from(known.0)]

@@ -23,13 +23,13 @@ struct Level {
 
 /// Reads the spans, log records or metrics of a request.
 pub(crate) trait ItemReader<'b> {
-    /// Begins a resource group, whose items follow.
+    /// Begins a resource group; its items follow.
     fn resource_group(&mut self, _group: &'b [u8]) {}
 
-    /// Begins a scope group, whose items follow.
+    /// Begins a scope group; its items follow.
     fn scope_group(&mut self, _group: &'b [u8]) {}
 
-    /// Validates and reads an item, in which `depth` levels of nesting are left.
+    /// Validates and reads an item, which may contain `depth` further levels of nesting.
     fn item(&mut self, item: &'b [u8], depth: u32) -> Result<(), Fault>;
 }
 
@@ -81,7 +81,7 @@ impl RequestLevels {
         }
     }
 
-    /// Validates a request except for its items, which `reader` validates.
+    /// Validates a request and passes its items to `reader`, which validates them.
     pub(crate) fn walk<'b>(
         &self,
         body: &'b [u8],

@@ -19,8 +19,8 @@ use crate::wire::{Cursor, FIXED64, Fault, FaultKind, RECURSION_LIMIT, delimited_
 const TIME: u64 = key(log_record::TIME, FIXED64);
 const OBSERVED_TIME: u64 = key(log_record::OBSERVED_TIME, FIXED64);
 
-/// Returns the wanted records in the order of the request. The bounds of a span apply to each
-/// record. Calls `has_room` before the list of records grows.
+/// Returns the wanted records in the order of the request. Each record has the limits of a span.
+/// Calls `has_room` before the list of records grows.
 pub(crate) fn log_records(
     body: &[u8],
     admission: &dyn SpanAdmission,
@@ -87,7 +87,7 @@ pub(crate) fn event_name(record: &[u8]) -> &[u8] {
     }
 }
 
-/// Keeps the attributes of a record, its body, and the trace that it names.
+/// Stores the attributes of a record, its body, and the trace that it names.
 fn keep(record: &[u8], wanted_body: WantedBody, keeper: &mut Keeper<'_>) {
     let keys = keeper.keys();
     if let Some(trace_id) = TraceId::try_new(last_field(record, log_record::TRACE_ID)) {
@@ -117,7 +117,7 @@ fn keep(record: &[u8], wanted_body: WantedBody, keeper: &mut Keeper<'_>) {
 
 /// Reads a record without its attributes. `None` if its hash is not a valid id.
 fn read(record: &[u8], resource: Arc<Resource>) -> Option<Span> {
-    // A record that is sent twice counts once.
+    // The id is a hash, so that a record that is sent twice counts once.
     let digest = Sha256::digest(record);
     let named = TraceId::try_new(last_field(record, log_record::TRACE_ID));
     let time = time(record);
@@ -136,7 +136,7 @@ fn read(record: &[u8], resource: Arc<Resource>) -> Option<Span> {
     })
 }
 
-/// Returns the time of the event, or else the time of its observation, in Unix nanoseconds.
+/// Returns the time of the event, else the time of its observation, in Unix nanoseconds.
 fn time(record: &[u8]) -> u64 {
     let (mut time, mut observed) = (0, 0);
     let mut cursor = Cursor::new(record);

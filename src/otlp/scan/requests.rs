@@ -1,6 +1,6 @@
 //! Collects the messages of the request to a model, for one span or log record. Messages repeat the
-//! whole conversation, but only the last messages are read, and which are last is known only at the
-//! end of the span.
+//! whole conversation, but only the last ones are read, and the scan reaches them only at the end
+//! of the span.
 
 use super::call_words::{ANSWER_ROLES, Words, names_tool_call};
 use super::value::{ScannedValue, VALUE, ValueKind};
@@ -13,7 +13,7 @@ pub(super) struct RequestPart<'b> {
     pub(super) kept: Kept<'b>,
     pub(super) value: ScannedValue<'b>,
     pub(super) encoded: &'b [u8],
-    /// The findings in a list; empty for a single field.
+    /// The result of the search in a list; empty for a single field.
     words: Words,
 }
 
@@ -52,8 +52,8 @@ impl<'b> RequestMessages<'b> {
     }
 
     /// Returns true if the messages contain an answer of the model. `None` if there are no
-    /// messages, or if some may be missing: the SDK dropped attributes (`has_dropped`) or cut a
-    /// list.
+    /// messages, or if some may be missing because the SDK dropped attributes (`has_dropped`) or
+    /// cut a list.
     pub(super) fn repeat_answers(&self, has_dropped: bool) -> Option<bool> {
         if self.0.iter().any(RequestPart::holds_answer) {
             return Some(true);
@@ -62,7 +62,7 @@ impl<'b> RequestMessages<'b> {
         (is_whole && !self.0.is_empty()).then_some(false)
     }
 
-    /// The lists that may contain a tool call or its result.
+    /// Returns the lists that may contain a tool call or its result.
     pub(super) fn lists(&self) -> impl Iterator<Item = RequestPart<'b>> {
         self.0.iter().filter(|part| part.words.call).copied()
     }
@@ -73,8 +73,8 @@ impl<'b> RequestMessages<'b> {
         parts.any(|part| names_tool_call(part.kept.suffix))
     }
 
-    /// Returns the number of the first message to keep if not all fields fit into `room` bytes.
-    /// This message and all later messages fit, whatever the order of the fields.
+    /// Returns the number of the first message to store if not all fields fit into `room` bytes.
+    /// This message and all later messages fit, in any order of the fields.
     pub(super) fn first_that_fits(&self, room: usize, max_value_size: usize) -> Option<u32> {
         let size = |part: &RequestPart<'_>| {
             overhead(part.kept) + part.value.bytes.len().min(max_value_size)
@@ -97,7 +97,7 @@ impl<'b> RequestMessages<'b> {
         too_many.map(|fields| fields[0].0.saturating_add(1))
     }
 
-    /// The fields of message `first` and of all later messages.
+    /// Returns the fields of message `first` and of all later messages.
     pub(super) fn fields_from(&self, first: u32) -> impl Iterator<Item = RequestPart<'b>> {
         let is_kept =
             move |part: &&RequestPart<'_>| !part.kept.suffix.is_empty() && part.number() >= first;

@@ -13,10 +13,10 @@ use crate::span::{KeySet, Resource, cut_at_char};
 use crate::wire::otlp::{resource, resource_group};
 use crate::wire::{Cursor, RECURSION_LIMIT, check_utf8, delimited_fields};
 
-/// Maximum bytes of a resource's kept encoding; only the first fields of a longer encoding are
-/// kept. Real resources have a few hundred bytes.
+/// Maximum bytes stored of a resource's encoding; of a longer one only the first fields are stored.
+/// Real resources have a few hundred bytes.
 const MAX_RESOURCE_SIZE: usize = 64 << 10;
-/// Maximum bytes of a kept service name.
+/// Maximum bytes stored of a service name.
 const MAX_SERVICE_SIZE: usize = 1 << 10;
 
 /// The occurrences of one message field, which merge into one message.
@@ -41,7 +41,7 @@ pub(super) struct RequestResources<'k, 'b> {
     keeper: Option<Keeper<'k>>,
     /// The current resource group.
     group: &'b [u8],
-    /// The resource of the current group, once it was read.
+    /// The resource of the current group, once it has been read.
     current: Option<Arc<Resource>>,
     /// All resources, by their encoding.
     seen: HashTable<Arc<Resource>>,
@@ -66,7 +66,7 @@ impl<'k, 'b> RequestResources<'k, 'b> {
         (self.group, self.current) = (group, None);
     }
 
-    /// Returns the resource of the current group. A sender may put it after its spans.
+    /// Returns the resource of the current group, which may follow the group's spans.
     pub(super) fn current(&mut self) -> &Arc<Resource> {
         let read = self.current.take();
         let resource =

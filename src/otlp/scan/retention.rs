@@ -1,5 +1,5 @@
-//! Keeps attributes by the rules of the key set, within bounds that apply to every request. Notes
-//! which replies and requests of a model were not kept whole.
+//! Stores attributes by the rules of the key set, within limits that apply to every request.
+//! Records which replies and requests of a model were not stored whole.
 
 use smallvec::SmallVec;
 
@@ -14,36 +14,36 @@ use crate::span::{
 };
 use crate::wire::number_of;
 
-/// Maximum bytes of a kept span name. A longer name is cut at a character boundary.
+/// Maximum bytes stored of a span name. A longer name is cut at a character boundary.
 pub(super) const MAX_NAME_SIZE: usize = 1 << 10;
-/// Maximum bytes of a kept trace state (W3C asks for 512 characters). A longer trace state is
-/// dropped, because a cut one would be wrong.
+/// Maximum bytes of a stored trace state (W3C requires support for 512 characters). A longer trace
+/// state is dropped, because a cut one would be invalid.
 pub(super) const MAX_TRACE_STATE_SIZE: usize = 4 << 10;
-/// Maximum bytes of a small value. Small values have a budget of their own, so that a few huge
-/// values cannot displace a tool's name.
+/// Maximum bytes of a small value. Small values have a separate budget, so that a few huge values
+/// cannot displace a tool's name.
 const SMALL: usize = 256;
-/// Maximum bytes of one span's small values, key suffixes and entry heads included.
+/// Maximum total bytes of one span's small values, including key suffixes and entry heads.
 const SMALL_BUDGET: usize = 64 << 10;
 /// Minimum budget, in bytes, for one span's larger values. The budget rises to four times
 /// `tools.max_value_size`, but not beyond `MAX_BUDGET`.
 const LARGE_BUDGET: usize = 64 << 10;
 /// Maximum bytes of each budget, whatever the settings are.
 const MAX_BUDGET: usize = 32 << 20;
-/// Maximum number of expectations kept of one span: there are two keys, and keys are unique.
+/// Maximum number of expectations stored of one span: there are two keys, and keys are unique.
 const MAX_EXPECTATIONS: usize = 4;
-/// Maximum bytes of JSON that are written for a nested request, of which the end is kept.
+/// Maximum bytes of JSON written for a nested request, before its beginning is dropped.
 const MAX_REQUEST: usize = 4 << 20;
-/// Maximum number of one span's recorded lost replies: there are about a dozen unique keys.
+/// Maximum number of lost replies recorded for one span: there are about a dozen unique keys.
 const MAX_LOST_REPLIES: usize = 16;
 
-/// Keeps attributes, one span at a time.
+/// Stores attributes, one span at a time.
 ///
 /// # Bounds
-/// A span keeps at most 1 KiB of name, 4 KiB of trace state, 64 KiB of small values and, each
-/// limited to 32 MiB: the larger of 64 KiB and `4 * max_value_size` of larger values; the larger of
-/// `max_value_size` and `max_messages_size` of a model's replies, and as much of requests; and
-/// `max_expectations_size` of expectations. A value that does not fit is cut and marked. Small
-/// values beyond their budget are dropped.
+/// At most 1 KiB of name, 4 KiB of trace state and 64 KiB of small values are stored of a span and,
+/// each limited to 32 MiB: the larger of 64 KiB and `4 * max_value_size` of larger values; the
+/// larger of `max_value_size` and `max_messages_size` of a model's replies, and as much of
+/// requests; and `max_expectations_size` of expectations. A value that does not fit is cut and
+/// marked. Small values beyond their budget are dropped.
 pub(super) struct Keeper<'k> {
     keys: &'k KeySet,
     builder: KeptAttributesBuilder,
@@ -57,14 +57,14 @@ pub(super) struct Keeper<'k> {
     requests_budget: usize,
     expectations_budget: usize,
     n_expectations: usize,
-    /// The keys of the current span's replies that are not kept whole.
+    /// The keys of the current span's replies that are not stored whole.
     lost_replies: SmallVec<[KeyId; 4]>,
     /// True if messages of the current span's request to a model are missing.
     lost_request: bool,
-    /// True if the current span has a reply under a key of its own, whole or lost.
+    /// True if the current span has a separate attribute with a reply, whole or lost.
     has_reply: bool,
-    /// True if some of the current span's attributes or events never arrived, and may have been
-    /// parts of a reply.
+    /// True if the SDK dropped attributes or events of the current span, which may have been parts
+    /// of a reply.
     lost_any: bool,
 }
 
@@ -99,9 +99,9 @@ impl<'k> Keeper<'k> {
         self.builder.named_trace(trace_id);
     }
 
-    /// Keeps an attribute by the rule of its key. An attribute without a value counts as absent.
-    /// [`Self::requests`] keeps messages of requests instead, because the last messages are known
-    /// only at the end of the span.
+    /// Stores an attribute by the rule of its key. An attribute without a value counts as absent.
+    /// Messages of requests are stored by [`Self::requests`], because the scan reaches the last
+    /// messages only at the end of the span.
     #[inline]
     pub(super) fn attribute(&mut self, kept: Kept<'_>, value: ScannedValue<'_>, encoded: &[u8]) {
         // Nearly all attributes are short texts.
@@ -124,9 +124,9 @@ impl<'k> Keeper<'k> {
         self.has_reply |= matches!(kept.keep, Keep::Reply | Keep::Output) && kept.suffix.is_empty();
         let kept = match kept.keep {
             Keep::Reply if !holds_call() => return self.lose_calls_behind(kept, value),
-            // Fields of messages are texts: nested values are not read.
+            // Fields of messages are texts, so nested values are not read.
             Keep::Reply if value.kind == ValueKind::Nested && !kept.suffix.is_empty() => return,
-            // A result is cut to the size of a value; a reply is needed whole.
+            // A result may be cut to `max_value_size`; a reply is needed whole.
             Keep::Output if self.is_long(value, encoded) => {
                 if holds_call() {
                     Kept {
@@ -149,7 +149,7 @@ impl<'k> Keeper<'k> {
             (_, ValueKind::Int) => self.number(kept, Value::Int(bits as i64)),
             (_, ValueKind::Double) => self.number(kept, Value::Double(f64::from_bits(bits))),
             (_, ValueKind::Bytes) => {
-                // A character has up to four bytes: three more bytes complete the last character
+                // A character has up to four bytes, so three more bytes complete the last character
                 // that fits.
                 let read = value.bytes.len().min(self.largest(kept) + 3);
                 let text = String::from_utf8_lossy(&value.bytes[..read]);
@@ -163,8 +163,8 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Keeps the body of a log record, the record's field `field`. A reply is kept only if it
-    /// mentions a tool call, a request always.
+    /// Stores the body of a log record, the record's field `field`. A request is always stored, a
+    /// reply only if it mentions a tool call.
     pub(super) fn body(
         &mut self,
         key: KeyId,
@@ -188,8 +188,7 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Keeps the messages of the request to a model. If not all messages fit, the last ones are
-    /// kept.
+    /// Stores the messages of the request to a model; only the last ones if not all fit.
     pub(super) fn requests(&mut self, messages: &RequestMessages<'_>) {
         for list in messages.lists() {
             self.request(list);
@@ -212,7 +211,8 @@ impl<'k> Keeper<'k> {
 
     /// Opens an event. Returns false if the budget is used up.
     pub(super) fn begin_event(&mut self, name: KeyId) -> bool {
-        // The reply may be in a late event, after other events used up the budget of small values.
+        // A late event may contain the reply, after other events used up the budget of small
+        // values.
         let budget = if self.small_budget < KeptAttributesBuilder::HEAD_SIZE {
             &mut self.replies_budget
         } else {
@@ -232,8 +232,8 @@ impl<'k> Keeper<'k> {
         self.builder.end_event();
     }
 
-    /// Notes the lost parts of the current span, and stores its trace state and name. Returns all
-    /// its attributes.
+    /// Records the losses of the current span, and stores its trace state and name. Returns all
+    /// attributes of the span.
     #[inline]
     pub(super) fn complete(
         &mut self,
@@ -260,8 +260,8 @@ impl<'k> Keeper<'k> {
         self.builder.take()
     }
 
-    /// Like [`Self::take`], but the attributes get a separate text, readable at once and after the
-    /// request.
+    /// Like [`Self::take`], but the attributes get a separate text, which is readable immediately
+    /// and after the request.
     pub(super) fn take_alone(&mut self) -> KeptAttributes {
         self.forget_losses();
         self.reset_budgets();
@@ -323,8 +323,8 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Keeps messages that exceed their limit, with shortened strings and, in a request, without
-    /// the first messages.
+    /// Stores messages that exceed their limit: shortens strings and, in a request, drops the first
+    /// messages.
     fn long_message(&mut self, kept: Kept<'_>, text: &[u8]) {
         let mut json = std::mem::take(&mut self.json);
         let fits = shorten(
@@ -364,8 +364,8 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Keeps an array or map as JSON. Messages are kept only if they mention a tool call, were cut,
-    /// or `is_wanted` is true.
+    /// Stores an array or map as JSON. Messages are stored only if they mention a tool call, were
+    /// cut, or `is_wanted` is true.
     fn nested(&mut self, kept: Kept<'_>, encoded: &[u8], field: u64, is_wanted: bool) {
         let mut json = std::mem::take(&mut self.json);
         let mut limits = JsonLimits {
@@ -375,7 +375,7 @@ impl<'k> Keeper<'k> {
         let mut cut = value_as_json(encoded, field, limits, &mut json);
         if cut && is_whole_message(kept) {
             limits.string = self.keys.max_value_size;
-            // Write more than the limit, because the end of a request is kept.
+            // Writes more than the limit, because the end of a request is stored.
             if kept.keep == Keep::Request {
                 limits.whole = MAX_REQUEST;
             }
@@ -387,8 +387,8 @@ impl<'k> Keeper<'k> {
                 return self.long_message(kept, &json);
             }
         }
-        // Search the JSON text and not the encoding, in which a word may be in a replaced value or
-        // an unknown field.
+        // Searches the JSON text and not the encoding, which may contain a word in a replaced value
+        // or an unknown field.
         let is_wanted = is_wanted
             || !matches!(kept.keep, Keep::Reply | Keep::Request)
             || cut
@@ -403,8 +403,8 @@ impl<'k> Keeper<'k> {
         self.json = json;
     }
 
-    /// Charges a value to its budget. Returns how many of the wanted bytes to keep; `None` to drop
-    /// the value. Notes a reply or request that exceeds its budget as lost.
+    /// Charges a value to its budget. Returns the number of bytes to store; `None` to drop the
+    /// value. Records a reply or request that exceeds its budget as lost.
     fn grant(&mut self, kept: Kept<'_>, wanted: usize) -> Option<usize> {
         if matches!(kept.keep, Keep::Value | Keep::Output) && wanted <= self.small_value {
             if self.charge_small(kept, wanted) {
@@ -435,7 +435,8 @@ impl<'k> Keeper<'k> {
                 }
             }
             Keep::Output if granted <= self.replies_budget => self.replies_budget -= granted,
-            // Kept even if the budget is used up: later stages must see that an expectation exists.
+            // Stored even if the budget is used up: later stages must see that an expectation
+            // exists.
             Keep::Expectation if self.n_expectations == MAX_EXPECTATIONS => return None,
             Keep::Expectation => {
                 self.n_expectations += 1;
@@ -453,7 +454,8 @@ impl<'k> Keeper<'k> {
         Some(granted)
     }
 
-    /// Charges a small value to its budget. Returns false for a larger value, or without room.
+    /// Charges a small value to its budget. Returns false if the value is larger or the budget is
+    /// used up.
     #[inline]
     fn charge_small(&mut self, kept: Kept<'_>, size: usize) -> bool {
         let charge = KeptAttributesBuilder::HEAD_SIZE + kept.suffix.len() + size;
@@ -463,7 +465,7 @@ impl<'k> Keeper<'k> {
         left.is_some()
     }
 
-    /// Maximum bytes of a value within both its budget and [`Self::longest`].
+    /// Returns the maximum bytes of a value within both its budget and [`Self::longest`].
     #[inline]
     fn largest(&self, kept: Kept<'_>) -> usize {
         let room = match kept.keep {
@@ -476,7 +478,8 @@ impl<'k> Keeper<'k> {
         room.min(Self::longest(kept, self.keys))
     }
 
-    /// Maximum bytes of a value that later stages read. Cutting a longer value loses nothing.
+    /// Returns the maximum bytes of a value that later stages read. Cutting a longer value loses
+    /// nothing.
     #[inline]
     fn longest(kept: Kept<'_>, keys: &KeySet) -> usize {
         match kept.keep {
@@ -496,7 +499,7 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Notes a reply as lost if it mentions no call but is cut JSON: an SDK's attribute limit may
+    /// Records a reply as lost if it mentions no call but is cut JSON: an SDK's attribute limit may
     /// have removed calls at its end.
     fn lose_calls_behind(&mut self, kept: Kept<'_>, value: ScannedValue<'_>) {
         let is_text = matches!(value.kind, ValueKind::Str | ValueKind::Bytes);
@@ -505,8 +508,8 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Notes that the SDK dropped attributes or events beyond its limits on their number. A message
-    /// is often spread over dozens of attributes.
+    /// Records that the SDK dropped attributes or events beyond its limits on their number. A
+    /// message is often spread over dozens of attributes.
     #[cold]
     pub(super) fn lose_dropped(&mut self) {
         self.lost_any = !self.has_reply;

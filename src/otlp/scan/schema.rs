@@ -1,5 +1,5 @@
 //! Tables of the fields of OTLP messages, and a walk that validates a message by its table.
-//! Messages that are read field by field have walks of their own.
+//! Messages that are read field by field have separate walks.
 
 use crate::wire::otlp::{any_value, key_value, resource, scope};
 use crate::wire::{
@@ -34,7 +34,7 @@ pub(crate) enum FieldKind {
     Fixed64s,
 }
 
-/// Field number, name and kind of a field.
+/// Number, name and kind of a field.
 pub(crate) type FieldRow = (u64, &'static str, FieldKind);
 
 #[derive(Clone, Copy)]
@@ -61,7 +61,7 @@ impl Schema {
         Self { fields }
     }
 
-    /// Validates a message, in which `depth` levels of nesting are left.
+    /// Validates a message, which may contain `depth` further levels of nesting.
     pub(crate) fn check(&self, bytes: &[u8], depth: u32) -> Result<(), Fault> {
         let mut cursor = Cursor::new(bytes);
         while !cursor.is_empty() {
@@ -71,7 +71,7 @@ impl Schema {
         Ok(())
     }
 
-    /// Validates the field after the key `found`, for walks that read other fields themselves.
+    /// Validates the field after the key `found`, for walks that read some fields themselves.
     pub(crate) fn check_field(
         &self,
         found: u64,

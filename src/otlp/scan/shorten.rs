@@ -1,4 +1,4 @@
-//! Shortens a JSON text that is too long to keep: cuts long strings and drops the first items of a
+//! Shortens a JSON text that is too long to store: cuts long strings and drops the first items of a
 //! list.
 
 use memchr::memchr2;
@@ -55,7 +55,7 @@ pub(super) fn shorten(
     items.finish(copy.out, limit)
 }
 
-/// Copies text, except for the ends of long strings.
+/// Copies JSON text without the ends of long strings.
 struct TextCopy<'a> {
     json: &'a [u8],
     copied: usize,
@@ -113,7 +113,8 @@ impl TextCopy<'_> {
     }
 }
 
-/// Length of the escape at the start of this text. A surrogate pair counts as one escape.
+/// Returns the length of the escape at the start of the text. A surrogate pair counts as one
+/// escape.
 fn escape_len(text: &[u8]) -> usize {
     match text {
         [
@@ -135,9 +136,9 @@ fn escape_len(text: &[u8]) -> usize {
 /// The items of the outermost list.
 #[derive(Default)]
 struct Items {
-    /// Start in the output of each item that may be kept.
+    /// The start in the output of each item that may remain.
     starts: Vec<usize>,
-    /// Index in `starts` of the first item to keep.
+    /// The index in `starts` of the first item that remains.
     first: usize,
     is_list: bool,
     /// True once the list was closed.
@@ -174,7 +175,7 @@ impl Items {
             self.first += 1;
             self.is_cut = true;
         }
-        // Linear in total: the moved rest is no longer than the dropped text.
+        // Linear in total, because the moved rest is no longer than the dropped text.
         let dead = self.starts.get(self.first).copied().unwrap_or(out.len());
         if self.is_cut && dead > out.len() / 2 {
             out.drain(..dead);
@@ -184,7 +185,7 @@ impl Items {
         }
     }
 
-    /// Makes a list of the kept items. Returns true if everything fits.
+    /// Writes the list of the remaining items. Returns true if everything fits.
     fn finish(self, out: &mut Vec<u8>, limit: usize) -> bool {
         if self.is_cut {
             let start = self.starts.get(self.first).copied();

@@ -134,13 +134,14 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         }
     }
 
-    /// Makes the attributes of all walked spans readable. Returns the bytes of the text that the
+    /// Makes the attributes of all spans readable. Returns the bytes of the text that the
     /// attributes share.
     pub(super) fn finish(&mut self) -> usize {
         self.keeper.as_mut().map_or(0, Keeper::finish)
     }
 
-    /// Validates a span and adds an admitted span to the batch. A span without ids is only counted.
+    /// Validates a span and adds it to the batch if it is admitted. A span without ids is only
+    /// counted.
     pub(super) fn span(
         &mut self,
         bytes: &'b [u8],
@@ -207,7 +208,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         Ok(())
     }
 
-    /// Reads the fields of a span, and keeps its attributes and events.
+    /// Reads the fields of a span, and stores its attributes and events.
     fn fields(
         &mut self,
         bytes: &'b [u8],
@@ -274,7 +275,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         Ok(())
     }
 
-    /// Validates an event, and keeps it if its name is in the key set.
+    /// Validates an event, and stores it if its name is in the key set.
     fn event(&mut self, bytes: &'b [u8], depth: u32) -> Result<(), Fault> {
         let name = delimited_fields(bytes, event::NAME)
             .last()
@@ -381,7 +382,7 @@ fn check_link(bytes: &[u8], depth: u32) -> Result<(), Fault> {
     check_id(span_id, SPAN_ID_SIZE).map_err(|fault| fault.within("span_id"))
 }
 
-/// Rejects an id that is neither empty nor `expected` bytes long: the only check stricter than
+/// Rejects an id that is neither empty nor `expected` bytes long. No other check is stricter than
 /// prost.
 #[inline(always)]
 fn check_id(id: &[u8], expected: usize) -> Result<(), Fault> {

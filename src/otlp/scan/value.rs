@@ -5,8 +5,8 @@ use super::schema::{ANY_VALUE, ARRAY_VALUE, KEY_VALUE_LIST};
 use crate::wire::otlp::{any_value, key_value};
 use crate::wire::{Cursor, FIXED64, Fault, LEN, VARINT, enter, key};
 
-/// The value of an `AnyValue`. Not an enum with data: separate words stay in registers, and copying
-/// an enum took a third of the scan's time.
+/// The value of an `AnyValue`. It is not an enum with data: separate words remain in registers, and
+/// copying an enum took a third of the scan's time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ScannedValue<'b> {
     pub(super) kind: ValueKind,
@@ -16,7 +16,7 @@ pub(super) struct ScannedValue<'b> {
     pub(super) bits: u64,
 }
 
-/// The type of a value. 64 bits wide: padding would be copied through the stack.
+/// The type of a value. It has 64 bits, because padding would be copied through the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum ValueKind {
@@ -30,7 +30,7 @@ pub(super) enum ValueKind {
     Bytes,
     /// An array or map, whose content is read from the encoded value.
     Nested,
-    /// A string's index, which only profiles use.
+    /// The index of a string, which only profiles use.
     Index,
 }
 
@@ -63,7 +63,7 @@ impl<'b> ScannedValue<'b> {
         }
     }
 
-    /// Merges a later value into this one.
+    /// Merges a later value into this one: the later value counts if it is set.
     #[inline(always)]
     fn merge(self, later: Self) -> Self {
         if later.kind == ValueKind::Nothing { self } else { later }
@@ -85,8 +85,8 @@ pub(super) const KVLIST: u64 = key(any_value::KVLIST, LEN);
 pub(super) const BYTES: u64 = key(any_value::BYTES, LEN);
 pub(super) const STRINDEX: u64 = key(any_value::STRING_STRINDEX, VARINT);
 
-/// Validates a `KeyValue` and returns its key and value. `check_key` validates the key; a cached
-/// key needs no validation.
+/// Validates a `KeyValue` and returns its key and value. `check_key` validates the key, unless the
+/// key is cached.
 pub(super) fn key_value<'b>(
     bytes: &'b [u8],
     depth: u32,
@@ -116,8 +116,7 @@ pub(super) fn key_value<'b>(
 }
 
 /// Returns key and value of a `KeyValue` in the usual form: a key of up to 127 bytes, then one
-/// value. Fast path of [`key_value`], which handles all other forms. Does not validate key and
-/// value.
+/// value. Validates neither. The fast path of [`key_value`], which handles all other forms.
 #[inline(always)]
 pub(super) fn plain_key_value(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&[KEY_BYTE, key_len @ 0..0x80], rest) = bytes.split_first_chunk()? else {

@@ -15,11 +15,11 @@ pub enum Value<'a> {
     Double(f64),
     /// An OTLP array or map, as compact JSON.
     Json(&'a str),
-    /// Bytes, read as text: U+FFFD replaces invalid UTF-8.
+    /// Bytes as text, with U+FFFD in place of invalid UTF-8.
     Bytes(&'a str),
 }
 
-/// One kept attribute.
+/// One stored attribute.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Attribute<'a> {
     /// The number of the attribute's key, or of the prefix in the `KeySet` that the key matches.

@@ -1,4 +1,4 @@
-//! Writes the kept attributes of successive spans into one text.
+//! Writes the stored attributes of successive spans into one text.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use super::index::IndexedAttributes;
 use super::kept_attributes::KeptAttributes;
 use super::key_set::KeyId;
 
-/// Minimum bytes of a value that is validated on its own, with a check that is fast on long text.
+/// Minimum bytes of a value that gets a separate UTF-8 check, which is fast on long text.
 const LONG: usize = 128;
 
-/// Capacity in bytes of every text of a request after the first. Growing a text beyond its capacity
-/// would copy the text.
+/// Capacity in bytes of every text of a request after the first. A text that grew beyond its
+/// capacity would be copied.
 const CHUNK: usize = 32 << 10;
-/// Free bytes below which a text is published and the next span starts a new text. Most spans are
-/// smaller.
+/// Free bytes below which a text is published, so that the next span starts a new text. Most spans
+/// are smaller.
 const SPAN_ROOM: usize = 8 << 10;
 
 /// Builds the [`KeptAttributes`] of a request's spans, which share a few texts.
@@ -27,10 +27,10 @@ const SPAN_ROOM: usize = 8 << 10;
 pub struct KeptAttributesBuilder {
     entries: Vec<KeptEntry>,
     text: String,
-    /// The end of the text, not validated yet. One UTF-8 check covers many short values: a check
-    /// for each would cost a tenth of the scan.
+    /// The end of the text, not validated yet. One UTF-8 check covers many short values: separate
+    /// checks would cost a tenth of the scan.
     tail: Vec<u8>,
-    /// The unpublished text of the attributes that [`Self::take`] has returned.
+    /// The unpublished text that contains the attributes returned by [`Self::take`].
     shared: Option<SharedText>,
     /// Start of the current span: its index in `entries`, and its offset in `text` followed by
     /// `tail`.
@@ -43,14 +43,14 @@ pub struct KeptAttributesBuilder {
 }
 
 impl KeptAttributesBuilder {
-    /// Bytes of an attribute or event besides its suffix and value.
+    /// Bytes of an attribute or event in addition to its suffix and value.
     pub const HEAD_SIZE: usize = KeptEntry::SIZE;
     /// Maximum bytes of a bool, integer or double.
     pub const NUMBER_SIZE: usize = NUMBER_SIZE;
     /// Maximum bytes of a key's suffix; a longer suffix is cut.
     pub const MAX_SUFFIX: usize = MAX_SUFFIX;
 
-    /// Adds the name, which must be UTF-8. An empty name can be left out.
+    /// Adds the name, which must be UTF-8. An empty name need not be added.
     #[inline]
     pub fn name(&mut self, name: impl AsRef<[u8]>) {
         self.fixed(Tag::Name, name.as_ref());
@@ -66,13 +66,13 @@ impl KeptAttributesBuilder {
         self.fixed(Tag::Context, trace_id.to_string().as_bytes());
     }
 
-    /// Adds a string attribute. Suffix and text must be UTF-8.
+    /// Adds a string attribute. The suffix and the text must be UTF-8.
     #[inline]
     pub fn utf8(&mut self, key: KeyId, suffix: &[u8], text: &[u8], cut: bool) {
         self.push(Tag::Str, key, suffix, text, cut);
     }
 
-    /// Adds an attribute to the open event, or else to the span.
+    /// Adds an attribute to the open event, or to the span if no event is open.
     pub fn attribute(&mut self, attribute: Attribute<'_>) {
         let Attribute {
             key,
@@ -83,7 +83,7 @@ impl KeptAttributesBuilder {
         let mut digits = [0; NUMBER_SIZE];
         let mut number = |bits: u64| {
             let mut rest = &mut digits[..];
-            // Always fits: a hexadecimal digit is four bits.
+            // Always fits, because a hexadecimal digit is four bits.
             let _ = write!(rest, "{bits:x}");
             NUMBER_SIZE - rest.len()
         };
@@ -99,7 +99,7 @@ impl KeptAttributesBuilder {
         self.push(tag, key, suffix.as_bytes(), value, cut);
     }
 
-    /// Opens an event, to which the next attributes belong.
+    /// Opens an event; the next attributes belong to it.
     pub fn begin_event(&mut self, name: KeyId) {
         self.in_event = false;
         self.push(Tag::Event, name, b"", b"", false);
@@ -135,13 +135,13 @@ impl KeptAttributesBuilder {
         kept
     }
 
-    /// The attributes of the current span.
+    /// Returns the attributes of the current span.
     pub fn current(&mut self) -> IndexedAttributes<'_> {
         self.flush();
         IndexedAttributes::new(self.current_entries())
     }
 
-    /// Bytes of the attributes of the current span.
+    /// Returns the bytes of the current span's attributes.
     pub fn current_size(&mut self) -> usize {
         let n_entries = self.entries.len() - self.first_entry;
         n_entries * KeptEntry::SIZE + self.text_len() - self.start
@@ -149,7 +149,7 @@ impl KeptAttributesBuilder {
 
     /// Replaces each attribute of the current span whose key `concerns` by the result of `keep`;
     /// `None` removes the attribute. Removes the events that `keep_event` rejects. Attributes of
-    /// other events stay unchanged.
+    /// the remaining events do not change.
     pub fn retain(
         &mut self,
         concerns: impl Fn(KeyId) -> bool,
@@ -166,7 +166,7 @@ impl KeptAttributesBuilder {
             _ => true,
         };
         let n_unchanged = (0..all.entries.len()).take_while(stays).count();
-        // Most spans end here. Only what follows the first change is written again.
+        // Most spans end here. Only entries from the first change on are written again.
         let Some(changed) = all.entries.get(n_unchanged) else {
             return;
         };
@@ -221,7 +221,7 @@ impl KeptAttributesBuilder {
         std::mem::take(&mut self.size)
     }
 
-    /// Returns the attributes of a single span in a separate text, readable at once.
+    /// Returns the attributes of a single span in a separate text, which is readable immediately.
     pub fn finish(&mut self) -> KeptAttributes {
         let kept = self.take();
         self.publish();
@@ -234,7 +234,7 @@ impl KeptAttributesBuilder {
             entries: std::mem::take(&mut self.entries),
             text: std::mem::take(&mut self.text),
         };
-        // Many texts can wait in the scoring queue: their spare capacity would add up.
+        // Many texts can be in the scoring queue, so their spare capacity would add up.
         kept.shrink();
         (self.first_entry, self.start) = (0, 0);
         self.size += kept.size();

@@ -1,7 +1,6 @@
 //! The class of a span: `extract` assigns it on arrival, and assembly stores it with the span.
 
-/// The class of a span. Assembly uses the class to recognise a top span, and judgement uses the
-/// class to read the span again.
+/// The class of a span. Assembly uses it to recognise a top span, judgement to read the span again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SpanClass {
     /// True for a tool call by any convention, spans of MCP servers included.
@@ -10,10 +9,10 @@ pub struct SpanClass {
     pub agent_run: bool,
     /// True for a model call.
     pub model: bool,
-    /// True if the framework marks the span as unfinished (`judgment.update_id=0` with end =
-    /// start).
+    /// True if the framework marks the span as unfinished (`judgment.update_id=0`, with an end
+    /// equal to the start).
     pub partial: bool,
-    /// The framework's update counter; 0 if there is none. Of two versions with the same end, the
+    /// The framework's update counter; 0 if there is none. If two versions have the same end, the
     /// version with the higher counter wins.
     pub update: u32,
     /// The conventions that recognised the span.
@@ -21,7 +20,7 @@ pub struct SpanClass {
 }
 
 impl SpanClass {
-    /// Returns true for an agent run and for a model call.
+    /// Returns true for an agent run or a model call.
     pub fn is_agent_work(&self) -> bool {
         self.agent_run || self.model
     }
@@ -31,13 +30,13 @@ impl SpanClass {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Recognition {
     /// The version of the recogniser, which changes with the recogniser's settings; 0 if no
-    /// convention is recorded. A span of another version is recognised again, and may lack
+    /// convention was recorded. A span with another version is recognised again, and may lack
     /// attributes.
     pub recogniser_version: u8,
-    /// The convention of a tool call, 0 for none.
+    /// The convention of a tool call; 0 if none.
     pub call: u16,
-    /// The convention of an agent run, 0 for none.
+    /// The convention of an agent run; 0 if none.
     pub agent: u16,
-    /// The convention of a model call, 0 for none.
+    /// The convention of a model call; 0 if none.
     pub model: u16,
 }

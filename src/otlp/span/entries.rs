@@ -1,4 +1,4 @@
-//! Kept attributes in memory: a list of entries, and one text with their suffixes and values. The
+//! Stored attributes in memory: a list of entries, and one text with their suffixes and values. The
 //! entries of one span are adjacent, and so are their texts.
 
 use std::cmp::Ordering;
@@ -14,10 +14,11 @@ pub(super) struct KeptText {
     pub(super) text: String,
 }
 
-/// A [`KeptText`] that is shared before its content is complete; readable once it is set.
+/// A [`KeptText`] that is shared before its content is complete, and readable once the content is
+/// set.
 pub(super) type SharedText = Arc<OnceLock<KeptText>>;
 
-/// The entries of one span in a `KeptText`.
+/// The position of one span's entries in a `KeptText`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EntryRange {
     pub(super) first: u32,
@@ -25,7 +26,7 @@ pub struct EntryRange {
 }
 
 impl EntryRange {
-    /// Returns the range that means all entries of the text with this index.
+    /// Returns the range that covers all entries of the text with this index.
     pub(super) fn large(idx: u32) -> Self {
         Self {
             first: idx,
@@ -33,7 +34,7 @@ impl EntryRange {
         }
     }
 
-    /// Returns the index of the text if this range means all entries of a text.
+    /// Returns the index of the text if this range covers all entries of a text.
     #[inline]
     pub(super) fn large_idx(self) -> Option<u32> {
         (self.len == u32::MAX).then_some(self.first)
@@ -72,13 +73,13 @@ impl Tag {
     ];
 }
 
-/// Maximum bytes of a suffix; the scan drops an attribute with a longer suffix.
+/// Maximum bytes of a suffix.
 pub(super) const MAX_SUFFIX: usize = 255;
 /// Maximum bytes of a bool, integer or double: 64 bits as hexadecimal digits.
 pub(super) const NUMBER_SIZE: usize = 16;
 
-/// One entry. Suffix and value end where the next entry starts: storing no end saves a third of the
-/// memory.
+/// One entry. Suffix and value end where the next entry starts; not storing their ends saves a
+/// third of the memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KeptEntry {
     /// Start of the suffix in the text; the value follows the suffix.
@@ -89,9 +90,9 @@ pub(super) struct KeptEntry {
     pub(super) bits: u8,
 }
 
-/// Bit of an entry that belongs to the preceding event entry.
+/// The bit of an entry that belongs to the preceding event.
 const INNER: u8 = 1 << 4;
-/// Bit of a value that was longer than its limit.
+/// The bit of a value that was longer than its limit.
 const CUT: u8 = 1 << 5;
 
 impl KeptEntry {
@@ -148,13 +149,13 @@ pub(super) struct Entries<'a> {
 }
 
 impl KeptText {
-    /// Bytes on the heap.
+    /// Returns the bytes on the heap.
     #[inline]
     pub(super) fn size(&self) -> usize {
         self.entries.capacity() * KeptEntry::SIZE + self.text.capacity()
     }
 
-    /// Frees spare capacity of more than an eighth.
+    /// Frees spare capacity if it is more than an eighth.
     pub(super) fn shrink(&mut self) {
         if self.text.len() + self.text.len() / 8 < self.text.capacity() {
             self.text.shrink_to_fit();
@@ -174,18 +175,17 @@ impl KeptText {
         alone
     }
 
-    /// All entries.
+    /// Returns all entries.
     #[inline]
     pub(super) fn all(&self) -> Entries<'_> {
         Entries::new(&self.entries, &self.text)
     }
 
-    /// Bytes in use.
+    /// Returns the bytes in use.
     pub(super) fn len(&self) -> usize {
         self.entries.len() * KeptEntry::SIZE + self.text.len()
     }
 
-    /// Appends entries and their text.
     pub(super) fn append(&mut self, added: Entries<'_>) -> EntryRange {
         let range = EntryRange {
             first: self.entries.len() as u32,
@@ -216,7 +216,7 @@ impl KeptText {
 }
 
 impl<'a> Entries<'a> {
-    /// Creates entries of which the last ends at the end of `text`.
+    /// Creates entries, the last of which ends at the end of `text`.
     pub(super) fn new(entries: &'a [KeptEntry], text: &'a str) -> Self {
         Self {
             entries,
@@ -225,24 +225,24 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// Bytes of the entries and their text.
+    /// Returns the bytes of the entries and their text.
     pub(super) fn size(self) -> usize {
         self.entries.len() * KeptEntry::SIZE + self.own_text().len()
     }
 
-    /// The text of these entries alone.
+    /// Returns the text of these entries only.
     pub(super) fn own_text(self) -> &'a str {
         let first = self.entries.first();
         first.map_or("", |first| self.between(first.at, self.end))
     }
 
-    /// The name, searched from the end: the scan writes the name last.
+    /// Returns the name. Searches from the end, because the scan writes the name last.
     #[inline]
     pub(super) fn name(self) -> &'a str {
         self.value_of(Tag::Name).unwrap_or_default()
     }
 
-    /// The trace state, or the id of the trace that a log record names.
+    /// Returns the trace state, or the id of the trace that a log record names.
     pub(super) fn context(self) -> Option<&'a str> {
         self.value_of(Tag::Context)
     }
@@ -253,21 +253,21 @@ impl<'a> Entries<'a> {
         Some(self.split(nth).1)
     }
 
-    /// The attributes outside events.
+    /// Returns the attributes outside events.
     pub(super) fn attributes(self) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
         (0..self.entries.len())
             .filter(move |&nth| self.entries[nth].is_attribute())
             .filter_map(move |nth| self.attribute(nth))
     }
 
-    /// The position of the first attribute with this key outside events.
+    /// Returns the position of the first attribute with this key outside events.
     #[inline]
     pub(super) fn find(self, key: KeyId) -> Option<usize> {
         let mut entries = self.entries.iter();
         entries.position(|entry| entry.key == key && entry.is_attribute())
     }
 
-    /// The key of each event, and the entries that belong to it.
+    /// Returns the key of each event, and the entries that belong to the event.
     pub(super) fn events(self) -> impl Iterator<Item = (KeyId, Self)> + use<'a> {
         let numbered = self.entries.iter().enumerate();
         let events = numbered.filter(|(_, entry)| entry.tag() == Tag::Event);

@@ -8,13 +8,12 @@ use super::key_bits::KeyBits;
 use super::key_set::KeyId;
 
 /// [`KeptAttributes`] with a bit for each present key. Looking up an absent key costs the same for
-/// any number of attributes; only a present key needs a search of the entries. A table of positions
-/// would speed up the search, but for most spans filling the table would cost more than the
-/// lookups.
+/// any number of attributes; a present key is searched for among the entries. For most spans,
+/// filling a table of positions would cost more than these searches.
 #[derive(Debug, Clone, Copy)]
 pub struct IndexedAttributes<'a> {
     entries: Entries<'a>,
-    /// The keys that the span has. A key that no set can contain is searched for.
+    /// The keys that the span has. Keys without a bit are searched for.
     present: KeyBits,
     may_have_events: bool,
 }
@@ -38,24 +37,24 @@ impl<'a> IndexedAttributes<'a> {
         }
     }
 
-    /// The span's name.
+    /// Returns the span's name.
     #[inline]
     pub fn name(&self) -> &'a str {
         self.entries.name()
     }
 
-    /// The W3C trace state; empty if there was none.
+    /// Returns the W3C trace state; empty if there was none.
     pub fn trace_state(&self) -> &'a str {
         self.entries.context().unwrap_or_default()
     }
 
-    /// The id of the trace that a log record names.
+    /// Returns the id of the trace that a log record names.
     pub fn named_trace(&self) -> Option<TraceId> {
         let id = u128::from_str_radix(self.entries.context()?, 16).ok()?;
         TraceId::try_new(&id.to_be_bytes())
     }
 
-    /// The keys that the span has.
+    /// Returns the keys that the span has.
     #[inline]
     pub fn present(&self) -> KeyBits {
         self.present
@@ -68,38 +67,38 @@ impl<'a> IndexedAttributes<'a> {
         bit.unwrap_or_else(|| self.entries.find(key).is_some())
     }
 
-    /// The first attribute with this key.
+    /// Returns the first attribute with this key.
     #[inline]
     pub fn attribute(&self, key: KeyId) -> Option<Attribute<'a>> {
         self.entries.attribute(self.position(key)?)
     }
 
-    /// The value of the first attribute with this key. OTLP requires unique keys; if a sender
-    /// repeats a key, the first attribute counts.
+    /// Returns the value of the first attribute with this key. OTLP requires unique keys; if a
+    /// sender repeats a key, the first attribute counts.
     #[inline]
     pub fn get(&self, key: KeyId) -> Option<Value<'a>> {
         self.attribute(key).map(|attribute| attribute.value)
     }
 
-    /// The value of the first attribute with this key, if it is a string.
+    /// Returns the value of the first attribute with this key, if it is a string.
     #[inline]
     pub fn str(&self, key: KeyId) -> Option<&'a str> {
         let nth = self.position(key)?;
         (self.entries.entries[nth].tag() == Tag::Str).then(|| self.entries.split(nth).1)
     }
 
-    /// The kept attributes, in the order in which they were sent.
+    /// Returns the stored attributes, in the order in which they were sent.
     pub fn attributes(&self) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
         self.entries.attributes()
     }
 
-    /// Returns false if there are no events.
+    /// Returns false if there are certainly no events.
     #[inline]
     pub fn may_have_events(&self) -> bool {
         self.may_have_events
     }
 
-    /// The kept events, in the order in which they were sent.
+    /// Returns the stored events, in the order in which they were sent.
     pub fn events(&self) -> impl Iterator<Item = Event<'a>> + use<'a> {
         self.may_have_events
             .then(|| self.entries.events())

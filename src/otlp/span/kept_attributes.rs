@@ -1,4 +1,4 @@
-//! The kept name, trace state, attributes and events of a span or log record.
+//! The stored name, trace state, attributes and events of a span or log record.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,7 +7,7 @@ use super::attribute::Attribute;
 use super::entries::{Entries, EntryRange, SharedText};
 use super::key_set::KeyId;
 
-/// One kept span event.
+/// One stored span event.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
     /// The event's name, as the number of a key.
@@ -20,16 +20,15 @@ impl<'a> Event<'a> {
         Self { name, entries }
     }
 
-    /// The kept attributes.
+    /// Returns the stored attributes.
     pub fn attributes(&self) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
         let entries = self.entries;
         (0..entries.entries.len()).filter_map(move |nth| entries.attribute(nth))
     }
 }
 
-/// The kept name, trace state, attributes and events of a span or log record. Equal
-/// `KeptAttributes` have the same content. The order of `KeptAttributes` only breaks ties between
-/// versions of a span.
+/// The stored name, trace state, attributes and events of a span or log record. Equality compares
+/// the content. The order only breaks ties between versions of a span.
 #[derive(Clone, Default)]
 pub struct KeptAttributes {
     text: Option<SharedText>,
@@ -44,7 +43,7 @@ impl KeptAttributes {
         }
     }
 
-    /// Bytes on the heap.
+    /// Returns the bytes on the heap.
     #[inline]
     pub fn size(&self) -> usize {
         self.entries().size()

@@ -1,4 +1,4 @@
-//! Sets of keys as bits, so that testing for an absent key costs almost nothing.
+//! Sets of keys as bits, in which testing for an absent key costs almost nothing.
 
 use super::key_set::KeyId;
 
@@ -14,7 +14,7 @@ impl KeyBits {
     /// The number of keys that have a bit.
     pub const CAPACITY: usize = N_WORDS * 64;
 
-    /// The set of these keys, all of them below [`Self::CAPACITY`].
+    /// Creates the set of these keys, all of them below [`Self::CAPACITY`].
     pub const fn new(keys: &[KeyId]) -> Self {
         let mut words = [0; N_WORDS];
         let mut at = 0;
@@ -25,7 +25,7 @@ impl KeyBits {
         Self(words)
     }
 
-    /// The keys of these pairs, all of them below [`Self::CAPACITY`].
+    /// Creates the set of the keys in these pairs, all of them below [`Self::CAPACITY`].
     pub const fn of_pairs<T>(pairs: &[(KeyId, T)]) -> Self {
         let mut keys = Self::NONE;
         let mut at = 0;
@@ -36,7 +36,7 @@ impl KeyBits {
         keys
     }
 
-    /// Adds a key that has a bit; any other key changes nothing.
+    /// Adds a key, if the key has a bit.
     #[inline]
     pub(super) fn insert(&mut self, key: KeyId) {
         if let Some(word) = self.0.get_mut(usize::from(key.0 / 64)) {
@@ -44,33 +44,33 @@ impl KeyBits {
         }
     }
 
-    /// The bit of a key; `None` if no set can contain the key.
+    /// Returns the bit of a key; `None` if no set can contain the key.
     #[inline]
     pub(super) fn bit(self, key: KeyId) -> Option<bool> {
         let word = self.0.get(usize::from(key.0 / 64))?;
         Some(word >> (key.0 % 64) & 1 == 1)
     }
 
-    /// The bits, from the lowest key on.
+    /// Returns the bits, from the lowest key on.
     pub const fn words(self) -> [u64; N_WORDS] {
         self.0
     }
 
-    /// The keys of both sets.
+    /// Returns the keys of both sets together.
     #[inline]
     pub const fn union(self, other: Self) -> Self {
         let ([a, b, c], [d, e, f]) = (self.0, other.0);
         Self([a | d, b | e, c | f])
     }
 
-    /// The keys that are not in `other`.
+    /// Returns the keys that are not in `other`.
     #[inline]
     pub const fn without(self, other: Self) -> Self {
         let ([a, b, c], [d, e, f]) = (self.0, other.0);
         Self([a & !d, b & !e, c & !f])
     }
 
-    /// The keys that are in both sets.
+    /// Returns the keys that are in both sets.
     #[inline]
     pub fn intersection(self, other: Self) -> Self {
         let ([a, b, c], [d, e, f]) = (self.0, other.0);

@@ -1,33 +1,33 @@
-//! The set of attributes, events and log records to keep, and how much of each. The stages that
+//! The set of attributes, events and log records to store, and how much of each. The stages that
 //! read attributes build the set; the scan applies it.
 
 use hashbrown::HashMap;
 
-/// The number of a kept key: its position in the [`KeySet`].
+/// The number of a stored key: its position in the [`KeySet`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(pub u16);
 
 impl KeyId {
-    /// Stands for the key of an entry that has none. Every key has a lower number.
+    /// The number of an entry without a key. Every key has a lower number.
     pub(super) const NONE: Self = Self(u16::MAX);
 }
 
-/// The rule of a key: how much of an attribute to keep.
+/// The rule of a key: how much of an attribute to store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
     /// The value, up to `max_value_size` bytes.
     Value,
     /// A call's result or a model's reply, up to `max_value_size`; up to `max_messages_size` if a
-    /// substring search finds a tool call in the text. Shares the budget of replies.
+    /// substring search finds a tool call in the text. Uses the budget of replies.
     Output,
     /// A model's reply, up to `max_messages_size`, only if a substring search finds a tool call in
-    /// the reply. Replies have a budget of their own, which requests and plain values cannot use
-    /// up. The scan records a reply that is not kept whole under [`Span::LOST_REPLY`].
+    /// the reply. Replies have a separate budget, which requests and plain values cannot use up.
+    /// The scan records a reply that was not stored whole under [`Span::LOST_REPLY`].
     ///
     /// [`Span::LOST_REPLY`]: super::Span::LOST_REPLY
     Reply,
-    /// A message of the request to a model. The last messages are kept, up to `max_messages_size`
-    /// together, only if a substring search finds a tool call in them. The scan records missing
+    /// A message of the request to a model. The last messages are stored, up to `max_messages_size`
+    /// in total, only if a substring search finds a tool call in them. The scan records missing
     /// messages under [`Span::LOST_REQUEST`].
     ///
     /// [`Span::LOST_REQUEST`]: super::Span::LOST_REQUEST
@@ -35,7 +35,7 @@ pub enum Keep {
     /// An expectation that a run states about itself, up to `max_expectations_size` for all
     /// expectations of a span.
     Expectation,
-    /// Nothing, until [`KeySet::add`] replaces the rule.
+    /// Nothing, until [`KeySet::add`] replaces this rule.
     Asked,
     /// The presence only, as an empty string.
     Presence,
@@ -44,7 +44,7 @@ pub enum Keep {
 }
 
 /// The rule for the body of a wanted log record. The record's attributes follow the [`KeySet`] in
-/// any case.
+/// all cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WantedBody {
     /// Nothing: the record's attributes suffice.
@@ -56,7 +56,7 @@ pub enum WantedBody {
     Request,
 }
 
-/// A row of the table of kept keys.
+/// A row of the table of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyRule {
     /// The key, or a prefix of keys if the text ends in `.` or `*` (the prefix excludes the star).
@@ -67,7 +67,7 @@ pub struct KeyRule {
     pub keep: Keep,
 }
 
-/// The attributes and events to keep, and how much of each. Key numbers are stable: a set that
+/// The attributes and events to store, and how much of each. Key numbers are stable: a set that
 /// extends an older set gives each old key its old number.
 #[derive(Debug, Clone, Default)]
 pub struct KeySet {
@@ -129,8 +129,8 @@ impl KeySet {
         keys
     }
 
-    /// Adds a whole key if it is new, and returns its number. A known key keeps its rule, unless
-    /// the rule is [`Keep::Asked`]. A set has at most 65 535 keys; further keys are not kept.
+    /// Adds a key if it is new, and returns its number. A known key retains its rule, unless the
+    /// rule is [`Keep::Asked`]. A set has at most 65 535 keys; further keys are not stored.
     pub fn add(&mut self, key: &str, keep: Keep) -> KeyId {
         if let Some(&id) = self.exact.get(key.as_bytes()) {
             if let Some((_, rule @ Keep::Asked)) = self.keys.get_mut(usize::from(id.0)) {
@@ -146,13 +146,13 @@ impl KeySet {
         id
     }
 
-    /// Sets the event names of the log records to keep.
+    /// Sets the event names of the log records to store.
     pub fn want_records(&mut self, records: Vec<(&'static str, WantedBody)>) {
         self.records = records;
     }
 
     /// Returns the rule for the body of a log record with this event name; `None` if the record is
-    /// not kept.
+    /// not stored.
     pub fn wants_record(&self, event_name: &[u8]) -> Option<WantedBody> {
         self.records
             .iter()
@@ -160,19 +160,19 @@ impl KeySet {
             .map(|&(_, body)| body)
     }
 
-    /// The number of a whole key in the set.
+    /// Returns the number of a key in the set. Prefixes do not match.
     pub fn id(&self, key: &str) -> Option<KeyId> {
         self.exact.get(key.as_bytes()).copied()
     }
 
-    /// The key, or prefix, with this number.
+    /// Returns the key, or prefix, with this number.
     pub fn name(&self, id: KeyId) -> &str {
         self.keys
             .get(usize::from(id.0))
             .map_or("", |(name, _)| name)
     }
 
-    /// Number of keys.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
@@ -182,8 +182,8 @@ impl KeySet {
         self.keys.is_empty()
     }
 
-    /// Returns the match of a key, if attributes of senders are kept under it. Takes bytes: the
-    /// scan looks up event names before it validates them as UTF-8.
+    /// Returns the match of a key, if senders' attributes are stored under it. The key is bytes,
+    /// because the scan looks up event names before it validates them as UTF-8.
     pub fn find<'a>(&self, key: &'a [u8]) -> Option<Kept<'a>> {
         if let Some(&id) = self.exact.get(key) {
             let keep = self.keys[usize::from(id.0)].1;

@@ -1,5 +1,5 @@
-//! The kept attributes of one trace: each large span has a separate text, all other spans share
-//! one.
+//! The stored attributes of one trace: each large span has a separate text, all other spans share
+//! one text.
 
 use std::cmp::Ordering;
 
@@ -7,20 +7,20 @@ use super::entries::{Entries, EntryRange, KeptText};
 use super::index::IndexedAttributes;
 use super::kept_attributes::KeptAttributes;
 
-/// Initial capacity. With less, the first spans of each trace would reallocate the text repeatedly;
-/// more would be unused in most traces.
+/// Initial capacity in bytes. With less, the first spans of each trace would reallocate the text
+/// repeatedly; more would be unused in most traces.
 const FIRST_BYTES: usize = 384;
 const FIRST_ENTRIES: usize = 32;
 
-/// Maximum number of items by which a list grows, or an eighth of the list if that is more: unused
-/// capacity counts against the budget. A fixed step would make the total cost of copying quadratic.
+/// Maximum number of items by which a list grows, or an eighth of the list if that is more. Unused
+/// capacity counts against the budget; a fixed step would make the total cost of copying quadratic.
 const MAX_GROWTH: usize = 32 << 10;
 
-/// Minimum bytes of attributes that get an allocation of their own: copying them whenever the text
-/// grows would cost more.
+/// Minimum bytes of attributes that get a separate allocation: copying them whenever the text grows
+/// would cost more.
 const LARGE: usize = 1 << 10;
 
-/// The kept attributes of one trace.
+/// The stored attributes of one trace.
 #[derive(Debug, Clone, Default)]
 pub struct TraceText {
     kept: KeptText,
@@ -30,7 +30,7 @@ pub struct TraceText {
     large: Option<Box<LargeSpans>>,
 }
 
-/// Attributes of large spans, each with an allocation of its own.
+/// Attributes of large spans, each in a separate allocation.
 #[derive(Debug, Clone, Default)]
 struct LargeSpans {
     texts: Vec<KeptText>,
@@ -107,23 +107,23 @@ impl TraceText {
         kept.entries().cmp(&self.entries(place))
     }
 
-    /// The attributes at `place`.
+    /// Returns the attributes at `place`.
     #[inline]
     pub fn read(&self, place: EntryRange) -> IndexedAttributes<'_> {
         IndexedAttributes::new(self.entries(place))
     }
 
-    /// The name of the span with the attributes at `place`.
+    /// Returns the name of the span with the attributes at `place`.
     pub fn name(&self, place: EntryRange) -> &str {
         self.entries(place).name()
     }
 
-    /// Frees spare capacity: a judged trace rarely grows, and stays in memory for long.
+    /// Frees spare capacity: a judged trace rarely grows, and remains in memory for a long time.
     pub fn shrink(&mut self) {
         self.kept.shrink();
     }
 
-    /// Bytes on the heap.
+    /// Returns the bytes on the heap.
     #[inline]
     pub fn size(&self) -> usize {
         let size_of_large = |large: &LargeSpans| {
@@ -207,7 +207,7 @@ mod tests {
         let names = names();
         let (mut text, mut kept) = filled(&names);
         let size = text.size();
-        // One of many spans is sent again and again; each rewrite visits all spans.
+        // One of many spans is sent repeatedly; each rewrite visits all spans.
         let mut n_rewritten = 0;
         for nth in 0..10_000 {
             let again = text.insert(&named(&format!("span {nth}"))).unwrap();

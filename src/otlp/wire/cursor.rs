@@ -6,7 +6,7 @@ use super::{
     number_of,
 };
 
-/// Returns the remaining depth inside a nested message, if its parent has `depth` left. Counts as
+/// Returns the remaining depth inside a nested message whose parent has `depth` left. Counts as
 /// prost does: the request's own fields have 100.
 #[inline(always)]
 pub fn enter(depth: u32, at: &[u8]) -> Result<u32, Fault> {
@@ -17,7 +17,7 @@ pub fn enter(depth: u32, at: &[u8]) -> Result<u32, Fault> {
 }
 
 /// Reads fields from the front of a message. Rarely called methods take and return the cursor by
-/// value, because a cursor whose address is passed on lives in memory, not in registers.
+/// value, because a cursor whose address is passed on would be in memory, not in registers.
 #[derive(Debug, Clone, Copy)]
 pub struct Cursor<'a> {
     rest: &'a [u8],
@@ -98,7 +98,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads a string: `delimited`, and UTF-8.
+    /// Reads a length-delimited string and checks that it is UTF-8.
     #[inline(always)]
     pub(crate) fn string(&mut self) -> Result<&'a [u8], Fault> {
         let bytes = self.delimited()?;
@@ -107,7 +107,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Skips a field that the caller does not read. Rejects a field whose number has its bit set in
-    /// `known`: the caller reads that field's right key, so this key has the wrong wire type.
+    /// `known`: the caller reads this field under its right key, so this key has a wrong wire type.
     #[inline(always)]
     pub(crate) fn skip_unread(&mut self, key: u64, known: u32, depth: u32) -> Result<(), Fault> {
         *self = self.past_unread(key, known, depth)?;
@@ -141,7 +141,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Skips a field. Without remaining depth even a number is rejected, as in prost's
+    /// Skips a field. Without remaining depth, even a number is rejected, as in prost's
     /// `skip_field`.
     fn skip(&mut self, key: u64, depth: u32) -> Result<(), Fault> {
         let inner = enter(depth, self.rest)?;

@@ -1,10 +1,10 @@
-//! The fault that makes protobuf malformed, with its field and offset.
+//! The fault that makes a protobuf message malformed, with its field and offset.
 
 use std::fmt;
 
 use super::RECURSION_LIMIT;
 
-/// A mistake in a request, with its place. The text suits the message of a gRPC status.
+/// A mistake in a request, with its place. The text is suitable as the message of a gRPC status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MalformedProtobuf {
     kind: FaultKind,
@@ -14,13 +14,13 @@ pub struct MalformedProtobuf {
 }
 
 impl MalformedProtobuf {
-    /// The offset in the body, in bytes.
+    /// Returns the offset in the body, in bytes.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// The field with the fault: names from the request down, joined by dots. Empty for a fault in
-    /// the request itself.
+    /// Returns the field with the fault: names from the request downwards, joined by dots; empty
+    /// for a fault in the request itself.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -88,8 +88,8 @@ pub struct Fault(Box<FaultDetails>);
 #[derive(Debug)]
 struct FaultDetails {
     kind: FaultKind,
-    /// The address of the faulty bytes: slices of the body do not know their offset, and the
-    /// successful path does not need it.
+    /// The address of the faulty bytes: a slice of the body has no offset, and the successful path
+    /// needs none.
     address: usize,
     /// The fields, innermost first.
     path: Vec<&'static str>,

@@ -18,7 +18,7 @@ pub fn uint(out: &mut Vec<u8>, field: u64, value: u64) {
     }
 }
 
-/// Writes a varint field even if it is 0: a member of a `oneof`.
+/// Writes a varint field even if it is 0, as a member of a `oneof` requires.
 pub fn present_uint(out: &mut Vec<u8>, field: u64, value: u64) {
     varint(out, key(field, VARINT));
     varint(out, value);
@@ -31,7 +31,7 @@ pub fn fixed64(out: &mut Vec<u8>, field: u64, value: u64) {
     }
 }
 
-/// Writes a fixed64 field even if it is 0: a member of a `oneof`.
+/// Writes a fixed64 field even if it is 0, as a member of a `oneof` requires.
 pub fn present_fixed64(out: &mut Vec<u8>, field: u64, value: u64) {
     varint(out, key(field, FIXED64));
     out.extend_from_slice(&value.to_le_bytes());
@@ -60,8 +60,8 @@ pub fn delimited(out: &mut Vec<u8>, field: u64, content: &[u8]) {
     out.extend_from_slice(content);
 }
 
-/// Writes a length-delimited field whose content `write` appends: a nested message, or a text that
-/// is built in place.
+/// Writes a length-delimited field whose content `write` appends: a nested message, or a text built
+/// in place.
 pub fn message(out: &mut Vec<u8>, field: u64, write: impl FnOnce(&mut Vec<u8>)) {
     let content_start = begin(out, field);
     write(out);
