@@ -1,9 +1,9 @@
-//! The cost of the trace buffer: insert, close and remember, per span, with few and with many
-//! traces open, beside a prost decode of the same spans. Prints ratios, since nanoseconds vary with
-//! the machine. Does not prove the cost of the whole sidecar: see benches/README.md.
+//! Measures the trace buffer: insert, close and remember, in time per span, with few and with many
+//! open traces, beside a prost decode of the same spans. Prints ratios, because nanoseconds vary
+//! with the machine. Does not prove the cost of the whole sidecar: see benches/README.md.
 //!
-//! `cargo bench --bench buffer`; without `--bench` (as `cargo test --benches` calls it) it runs one
-//! short round.
+//! Run it with `cargo bench --bench buffer`. Without `--bench` (as in `cargo test --benches`), it
+//! runs one short round.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -71,8 +71,8 @@ fn main() -> io::Result<()> {
     )
 }
 
-/// Returns the nanoseconds per span. Traces are interleaved, `n_open` at a time; roots come last
-/// and settle at once, so all other traces stay open.
+/// Returns the nanoseconds per span. `n_open` traces are interleaved; their roots arrive last and
+/// settle immediately, so that all other traces remain open.
 fn buffer_nanos(n_open: u64, n_spans: u64, round: u64) -> f64 {
     let resource = resource();
     let n_traces = n_spans / SPANS_PER_TRACE;
@@ -124,8 +124,8 @@ fn open_size(n_traces: u64) -> usize {
     buffer.stats().open_size / n_traces as usize
 }
 
-/// Span `n` of a trace with five tool calls, four model spans and two inner spans, each under the
-/// root, which comes last.
+/// Returns span `n` of a trace with five tool calls, four model spans and two inner spans, all
+/// below the root, which is the last span.
 fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> Span {
     // The hash makes ids look as random as real ones.
     let trace_id = u128::from(trace)
@@ -161,7 +161,8 @@ fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> Span {
     }
 }
 
-/// The kept parts of a lean span: its name, its kind, and for a tool call name and arguments.
+/// Returns the stored attributes of a lean span: name and kind; for a tool call, also name and
+/// arguments.
 fn kept(n: u64) -> KeptAttributes {
     let mut builder = KeptAttributesBuilder::default();
     builder.name("execute_tool search");
@@ -193,8 +194,8 @@ fn resource() -> Arc<Resource> {
     })
 }
 
-/// Prost decodes requests of 512 spans with 8 short attributes (the lean payload of
-/// docs/performance.md).
+/// Returns the nanoseconds per span in which prost decodes requests of 512 spans with 8 short
+/// attributes (the lean payload of docs/performance.md).
 fn decode_nanos(n_spans: u64) -> f64 {
     let attribute = |n: u64| KeyValue {
         key: format!("gen_ai.attribute.{n}"),

@@ -1,11 +1,12 @@
 //! A fixed amount of work for an instruction counter: scan, assembly and judgement of N requests of
-//! 512 spans, and nothing that depends on the clock. `warm` is `pipeline` after thousands of runs,
-//! `page` is `warm` with a page that nobody has open, at 5,120 spans a second, and `remember` is
-//! `pipeline` with a page that keeps every run. `alarm` is `pipeline` with one criterion of three
-//! that raises alarms, `many` with 64 criteria, and `alarms` with 64 that raise alarms.
-//! `benches/instructions.sh` runs it under callgrind with no requests and with all of them: the
-//! difference is their cost. `cargo bench --bench instructions -- CASE N`; without a case it lists
-//! the cases. Proves nothing about caches and system calls.
+//! 512 spans, without anything that depends on the clock. The case `warm` is `pipeline` after
+//! thousands of runs; `page` is `warm` with a page that nobody has open, at 5,120 spans a second;
+//! `remember` is `pipeline` with a page that stores every run. `alarm` is `pipeline` with one
+//! criterion of three that raises alarms; `many` has 64 criteria, and `alarms` has 64 that raise
+//! alarms. `benches/instructions.sh` runs each case under callgrind with no requests and with all
+//! of them; the difference is the cost of the requests. Run it by hand with `cargo bench --bench
+//! instructions -- CASE N`; without a case it lists the cases. Proves nothing about caches and
+//! system calls.
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -88,7 +89,7 @@ fn main() {
         .map(|position| ring.fill(0, position).body)
         .collect();
     let n_requests: usize = n_requests.parse().unwrap();
-    // Prepare all requests, however many are processed, so that the difference of two runs is the
+    // Prepares all requests, however many are processed, so that the difference of two runs is the
     // processing alone.
     let batches: Vec<Batch> = requests
         .iter()
@@ -136,8 +137,8 @@ fn main() {
                     drop(black_box(judged));
                 }
             };
-            // A page keeps a thousand concurrent runs and a thousand failed ones, and then accepts
-            // a few new ones each second.
+            // A page stores a thousand concurrent runs and a thousand failed ones, and after that a
+            // few new ones each second.
             if what != "remember" {
                 for _ in 0..16 {
                     judge(
@@ -169,7 +170,7 @@ fn main() {
         "{what} {profile_name}: {} spans",
         n_requests.min(requests.len()) * 512
     );
-    // Exit at once: dropping these values would add instructions to some runs only.
+    // Exits immediately: dropping these values would add instructions to some runs only.
     std::process::exit(0);
 }
 
@@ -189,7 +190,7 @@ fn page(rules: &Rules) -> Page {
     })
 }
 
-/// The criteria of the benchmark of the whole sidecar, and more for `many` and `alarms`.
+/// Returns the criteria of the whole sidecar's benchmark, and further ones for `many` and `alarms`.
 fn rules(what: &str) -> Rules {
     let order = [
         "validate_user",

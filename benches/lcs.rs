@@ -1,12 +1,12 @@
-//! Times the bit-parallel longest common subsequence, reconstruction included, against the classic
-//! table with one reconstruction. Prints ratios; `cargo bench --bench lcs`.
+//! Times the bit-parallel longest common subsequence, including the reconstruction, against the
+//! classic table with one reconstruction. Prints ratios. Run it with `cargo bench --bench lcs`.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use judge::evaluate::lcs::common_subsequence;
 
-/// The goals of the longest common subsequence: n, and the highest ratio allowed.
+/// The goals: the number of names, and the highest allowed ratio.
 const GOALS: [(usize, f64); 2] = [(256, 0.05), (2_000, 0.025)];
 const N_ROUNDS: usize = 15;
 
@@ -35,7 +35,7 @@ fn main() {
     }
 }
 
-/// The median of several calls in a row, since a short call is lost in the clock's resolution.
+/// Returns the median time of several calls, because the clock cannot resolve a short call.
 fn time<T>(run: impl Fn() -> T) -> Duration {
     const N_CALLS: u32 = 5;
     let started = now();
@@ -58,7 +58,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// The table in one allocation, as a careful programmer would write it.
+/// Computes the classic table in one allocation, as a careful programmer would write it.
 fn by_table(actual: &[u32], expected: &[u32]) -> Vec<(usize, usize)> {
     let width = expected.len() + 1;
     let mut dp = vec![0_u32; (actual.len() + 1) * width];
@@ -84,7 +84,7 @@ fn by_table(actual: &[u32], expected: &[u32]) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// A fixed pseudo-random sequence, the same on every run.
+/// Returns a pseudo-random sequence that is the same in every run.
 fn sequence(len: usize, n_names: u64, seed: u64) -> Vec<u32> {
     let mut state = seed;
     let mut next = || {

@@ -1,9 +1,8 @@
-//! Times `constraints` on runs: every template on 256 calls and on 4 096 that overlap, and a
-//! hundred rules at once on runs that overlap in several ways; and rules that read values on 1 000
-//! calls. Prints times, how they grow from
-//! the shorter run to the longer, and the peak memory; `cargo bench --bench rules`. With
-//! `cargo bench --bench rules -- --check` it fails if a goal is missed: on a machine that does
-//! nothing else, since a neighbour's load counts, too.
+//! Times `constraints` on runs: every template on 256 calls and on 4 096 overlapping calls; a
+//! hundred rules together, on runs that overlap in several ways; and rules that read values, on 1
+//! 000 calls. Prints the times, their growth from the shorter to the longer run, and the peak
+//! memory. Run it with `cargo bench --bench rules`. With `cargo bench --bench rules -- --check`, it
+//! fails if a goal is missed; the machine must be idle otherwise.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -22,7 +21,7 @@ const MOST_OF_ALL: Duration = Duration::from_secs(1);
 const MOST_MEGABYTES: u64 = 64;
 const N_ROUNDS: usize = 5;
 
-/// The measurements that have a goal.
+/// Counts the goals that were missed.
 #[derive(Default)]
 struct Goals {
     n_missed: usize,
@@ -113,7 +112,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The peak memory of the process, where the system reports it.
+/// Returns the peak memory of the process in KiB; `None` if the system does not report it.
 fn peak_kilobytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status
@@ -141,13 +140,13 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Returns start and end of a call that overlaps a few other calls.
+/// Returns the start and the end of a call that overlaps a few other calls.
 fn usual(at: u64) -> (u64, u64) {
     let start = at * 10_000_000;
     (start, start + (at * 31 % 7) * 6_000_000)
 }
 
-/// A run with calls of five tools on fifty files, three calls in each model reply.
+/// Returns a run with calls of five tools on fifty files, three calls in each model reply.
 fn run(n_calls: usize, times: impl Fn(u64) -> (u64, u64)) -> Arc<Trajectory> {
     const NAMES: [&str; 5] = ["read", "edit", "search", "run_tests", "report"];
     let tool_calls = (0..n_calls).map(|at| {

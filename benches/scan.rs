@@ -1,6 +1,6 @@
-//! Goal 4: the scan with full validation, compared with decoding by prost and dropping the result.
-//! Prints ratios and enforces nothing. `cargo bench --bench scan`; without mimalloc: `cargo bench
-//! --no-default-features --bench scan`.
+//! Goal 4: times the scan, which validates fully, against decoding with prost and dropping the
+//! result. Prints ratios and enforces nothing. Run it with `cargo bench --bench scan`; without
+//! mimalloc: `cargo bench --no-default-features --bench scan`.
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ use prost::Message;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Minimum number of requests of lean spans: about as many bytes as the second-level cache has.
+/// Minimum number of requests of lean spans: together about as large as the second-level cache.
 const MIN_REQUESTS: usize = 8;
 const N_SPANS: usize = 512;
 const N_ROUNDS: usize = 41;

@@ -1,5 +1,5 @@
-//! Calls of the admin port's API with faults in their queries and bodies. None makes it panic or
-//! answer 500. Does not prove that an answer is right: the tests of `register` and `page` do.
+//! Calls the admin port's API with faulty queries and bodies. No call panics or returns 500. Does
+//! not prove that an answer is right: the tests of `register` and `page` do.
 
 use std::panic::AssertUnwindSafe;
 
@@ -20,7 +20,7 @@ use tower::ServiceExt;
 use crate::corpus;
 use crate::generate::{Dice, mutate};
 
-/// Method, path with query, type and body.
+/// Method, path with query, content type and body.
 const CALLS: &[[&str; 4]] = &[
     [
         "GET",
@@ -80,7 +80,7 @@ fn any_call_of_the_api_is_answered() {
         let [method, path, content_type, body] = CALLS[dice.up_to(CALLS.len())];
         let body = mutate(body.as_bytes(), &mut dice);
         let path = mutate(path.as_bytes(), &mut dice);
-        // The HTTP library refuses the rest.
+        // The HTTP library rejects all other paths.
         let Ok(uri) = Uri::try_from(path.as_slice()) else {
             return;
         };
@@ -106,7 +106,7 @@ fn any_call_of_the_api_is_answered() {
         .for_each(check_input);
 }
 
-/// The API over one criterion and one judged run.
+/// Returns the API with one criterion and one judged run.
 fn routes() -> Router {
     let criteria: Vec<Criterion> = serde_json::from_value(json!([
         { "name": "order", "evaluate": { "tool_call_order": { "tool_calls_order": ["search"] } } },

@@ -1,5 +1,5 @@
-//! Input that is legal but hostile or odd: huge spans, deep nesting, fields out of order; and the
-//! texts of errors. Does not prove what happens to such a request before the scan.
+//! Tests input that is legal but hostile or odd: huge spans, deep nesting, fields out of order; and
+//! the texts of errors. Does not prove what happens to such a request before the scan.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
@@ -17,7 +17,7 @@ use crate::wire::check_traces;
 
 const KIB: usize = 1 << 10;
 
-/// A key set with the sizes of the default configuration.
+/// Returns a key set with the sizes of the default configuration.
 fn keys() -> KeySet {
     let rule = |key, keep| KeyRule { key, keep };
     let mut keys = KeySet::new(&[
@@ -74,8 +74,8 @@ fn scan_one(span: Span) -> ScannedSpans {
     scanned
 }
 
-/// A length-delimited field, written by hand: prost would merge or reorder the bytes that these
-/// tests must send unchanged.
+/// Returns a length-delimited field, written by hand, because prost would merge or reorder the
+/// bytes that these tests must send unchanged.
 fn field(tag: u64, content: &[u8]) -> Vec<u8> {
     let mut field = Vec::new();
     encode_varint(tag << 3 | 2, &mut field);
@@ -103,7 +103,7 @@ fn a_million_attributes_are_counted_and_few_are_kept() {
 fn huge_bytes_do_not_crowd_out_small_values() {
     let mut keys = keys();
     keys.max_value_size = 1024 * KIB;
-    // Invalid UTF-8 counts as its replacement: three bytes for each byte.
+    // Invalid UTF-8 counts with its replacement: three bytes for each byte.
     let bytes = [vec![b'x'; 1024 * KIB], vec![0xff; 1024 * KIB]];
     let [first, other] = bytes.map(|bytes| attribute("input.value", Any::BytesValue(bytes)));
     let mut attributes = vec![first, other.clone(), other.clone(), other.clone(), other];
@@ -238,8 +238,8 @@ fn every_spelling_of_a_tool_call_in_messages_is_found() {
 
 #[test]
 fn keys_that_look_alike_are_told_apart() {
-    // Known keys are recognised by comparing words: same length, same ends, one byte changed at
-    // every position, for every length.
+    // The scan compares known keys word by word, so the test changes one byte at every position,
+    // for every length.
     let mut names = Vec::new();
     for len in 1..40 {
         let name: String = ('a'..='z').cycle().take(len).collect();
@@ -292,7 +292,7 @@ fn keys_that_look_alike_are_told_apart() {
             .map(|name| (name.as_str(), Value::Str(name)))
             .collect::<Vec<_>>()
     );
-    // After the valid key has been seen, each of its bytes in turn is invalid UTF-8.
+    // After the scan has seen the valid key, each of its bytes in turn is invalid UTF-8.
     for len in 1..40 {
         for at in 0..len {
             let good: Vec<u8> = (b'a'..=b'z').cycle().take(len).collect();
@@ -472,7 +472,7 @@ fn varints_end_where_prosts_end() {
         for last in [0x00, 0x01, 0x02, 0x03, 0x7f, 0x80, 0x81, 0xff] {
             for filler in [0x80, 0xff] {
                 let varint = [vec![filler; n_bytes], vec![last]].concat();
-                // The value is a number (also as the last field), a status code, a key, or a
+                // The value is a number (also in the last field), a status code, a key, or a
                 // length.
                 let number = [&[0x50][..], &varint].concat();
                 let status = [
@@ -581,7 +581,8 @@ fn the_recursion_limit_is_prosts() {
 
 #[test]
 fn many_resources_are_handled_in_linear_time() {
-    // Nothing is timed, but quadratic work on this many would not end within the test's time.
+    // Nothing is timed, but quadratic work on this many resources would exceed the test's time
+    // limit.
     let resource_spans = (0..30_000)
         .map(|i| ResourceSpans {
             resource: Some(Resource {

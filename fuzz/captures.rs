@@ -1,5 +1,5 @@
 //! Request bodies of real SDKs and OTLP's own examples, from tests/data. They prove nothing about
-//! rare fields: `generate` covers those.
+//! rare fields: `generate` covers those fields.
 
 use std::fs;
 use std::io::Read;
@@ -20,7 +20,7 @@ pub(crate) struct Capture {
     pub(crate) body: Vec<u8>,
 }
 
-/// The protobuf bodies, and the transcoded JSON bodies.
+/// Returns the protobuf bodies, and the transcoded JSON bodies.
 pub(crate) fn protobuf() -> Vec<Capture> {
     let mut captures = with_ending(".pb.gz");
     for mut capture in json() {
@@ -31,7 +31,7 @@ pub(crate) fn protobuf() -> Vec<Capture> {
     captures
 }
 
-/// The JSON bodies.
+/// Returns the JSON bodies.
 pub(crate) fn json() -> Vec<Capture> {
     let captures = with_ending(".json.gz");
     assert!(captures.len() >= 8);

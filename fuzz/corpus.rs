@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Checks every kept input of a target. A line of its file is one input, in hexadecimal.
+/// Checks every stored input of a target. Each line of its file is one input, in hexadecimal.
 pub(crate) fn replay(target: &str, check: impl Fn(&[u8])) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("fuzz/corpus")

@@ -1,6 +1,6 @@
-//! Every field of every OTLP message, one by one: the descriptors are compared with the messages of
-//! `opentelemetry-proto`, and the tables of the scan with both. A field that only
-//! `opentelemetry-proto` has would not be found.
+//! Checks every field of every OTLP message, one by one: compares the descriptors with the messages
+//! of `opentelemetry-proto`, and the scan's tables with both. Does not find a field that only
+//! `opentelemetry-proto` has.
 
 use std::collections::BTreeSet;
 
@@ -21,8 +21,8 @@ const SIGNALS: [Signal; 3] = [Signal::Traces, Signal::Logs, Signal::Metrics];
 fn descriptors_and_crate_know_the_same_fields() {
     let pool = descriptors();
     for signal in SIGNALS {
-        // Only one member of a oneof can be set, so there are as many rounds as the largest oneof
-        // has members.
+        // Only one member of a `oneof` can be set, so there are as many rounds as the largest
+        // `oneof` has members.
         for round in 0..8 {
             let request = request_descriptor(&pool, signal);
             let full = full(&request, round, 0).encode_to_vec();
@@ -38,7 +38,7 @@ fn descriptors_and_crate_know_the_same_fields() {
                     .encode_to_vec(),
             };
             assert!(full.len() > 500, "{signal:?}: {} bytes", full.len());
-            // The bytes differ, since the two encoders write a oneof at different places.
+            // The bytes differ, because the two encoders write a `oneof` at different positions.
             assert_eq!(
                 of_crate.len(),
                 full.len(),
@@ -53,7 +53,7 @@ fn descriptors_and_crate_know_the_same_fields() {
     }
 }
 
-/// A message with every field set.
+/// Returns a message with every field set.
 fn full(message: &MessageDescriptor, round: usize, depth: usize) -> DynamicMessage {
     let mut full = DynamicMessage::new(message.clone());
     for field in message.fields() {

@@ -1,4 +1,4 @@
-//! Makes request bodies from random bytes: mutated captures, and messages written field by field
+//! Makes request bodies from random bytes: mutates captures, and writes messages field by field
 //! from OTLP's descriptors.
 
 use prost::bytes::BufMut;
@@ -7,7 +7,7 @@ use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor};
 
 use super::captures::Signal;
 
-/// Random bytes: the given ones, then derived ones, up to the size that a message may have.
+/// Random bytes: the input first, then bytes derived from it, up to the maximum size of a message.
 pub(crate) struct Dice<'a> {
     bytes: &'a [u8],
     state: u64,
@@ -45,7 +45,7 @@ impl<'a> Dice<'a> {
         roll % n
     }
 
-    /// True one time in `n`.
+    /// Returns true once in `n` times.
     fn rarely(&mut self, n: u8) -> bool {
         self.byte() % n == n - 1
     }
@@ -55,7 +55,7 @@ impl<'a> Dice<'a> {
     }
 }
 
-/// The bytes with up to four faults.
+/// Returns the bytes with up to four faults.
 pub(crate) fn mutate(bytes: &[u8], dice: &mut Dice<'_>) -> Vec<u8> {
     let mut mutated = bytes.to_vec();
     for _ in 0..dice.up_to(5) {
@@ -129,8 +129,7 @@ impl Generator {
 
     pub(crate) fn request(&self, signal: Signal, dice: &mut Dice<'_>) -> Vec<u8> {
         let message = request_descriptor(&self.pool, signal);
-        // One request in four has faulty framing; the others consist of good fields, known and
-        // unknown.
+        // One request in four has faulty framing. The others have valid fields, known and unknown.
         let faults = dice.rarely(4);
         let mut body = Vec::new();
         write_message(&message, dice, faults, 0, &mut body);
@@ -162,7 +161,7 @@ fn write_message(
     out: &mut Vec<u8>,
 ) {
     let fields: Vec<_> = message.fields().collect();
-    // Fields that lead to the interesting messages, and the fields of these messages.
+    // Fields on the path to the interesting messages, and the fields of these messages.
     let favourites: Vec<_> = fields.iter().filter(|field| is_favourite(field)).collect();
     if message.name() == "Span" && !dice.rarely(8) {
         write_field(&fields[0], dice, faults, depth, out);
@@ -270,7 +269,7 @@ fn write_field(
     }
 }
 
-/// A field that no message has, of any wire type, including groups.
+/// Writes a field that no message has, of any wire type, including groups.
 fn write_unknown(dice: &mut Dice<'_>, faults: bool, depth: usize, out: &mut Vec<u8>) {
     let tag = [
         4,
@@ -294,7 +293,7 @@ fn write_unknown(dice: &mut Dice<'_>, faults: bool, depth: usize, out: &mut Vec<
             write_delimited(&content, dice, faults, out);
         }
         3 => {
-            // Prost stops at a depth of 100: both sides of the limit are tried.
+            // Prost rejects more than 100 levels: both sides of the limit are tried.
             let n_nested = if depth == 0 && dice.rarely(64) { 90 + dice.up_to(14) } else { 0 };
             for _ in 0..n_nested {
                 write_varint(tag << 3 | 3, dice, out);
@@ -314,7 +313,7 @@ fn write_unknown(dice: &mut Dice<'_>, faults: bool, depth: usize, out: &mut Vec<
     }
 }
 
-/// An array in an array in an array, about as deep as prost's limit.
+/// Writes arrays within arrays, about as deep as prost's limit.
 fn write_deep_value(dice: &mut Dice<'_>, out: &mut Vec<u8>) {
     let mut content = vec![0x0a, 1, b'x'];
     if dice.rarely(3) {

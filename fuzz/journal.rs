@@ -1,4 +1,4 @@
-//! Segments of the journal with faults. Reading them ends, and returns only records that were
+//! Reads segments of the journal with faults: reading ends, and returns only records that were
 //! written. Does not prove what a crash can leave behind: the model in `journal` does.
 
 use std::fs;
@@ -33,7 +33,7 @@ fn any_segment_is_read_or_refused() {
             let text = String::from_utf8_lossy(&body);
             assert!(BODIES.contains(&&*text), "{text}");
         }
-        // Only one in eight uses files, which take a hundred times as long.
+        // Only one input in eight uses files, which take a hundred times as long.
         if dice.up_to(8) == 0 {
             let folder = tempfile::tempdir().unwrap();
             let requests = folder.path().join("requests");
@@ -53,7 +53,7 @@ fn any_segment_is_read_or_refused() {
         .for_each(check_input);
 }
 
-/// The bytes with a piece moved, repeated or left out.
+/// Returns the bytes with a piece moved, repeated or removed.
 fn moved(bytes: &[u8], dice: &mut Dice<'_>) -> Vec<u8> {
     let mut at = || dice.up_to(bytes.len().max(1) / 8 + 1) * 8;
     let (from, to, place) = (at(), at(), at());
@@ -72,7 +72,7 @@ fn moved(bytes: &[u8], dice: &mut Dice<'_>) -> Vec<u8> {
     moved
 }
 
-/// The name and the bytes of a segment with [`BODIES`], without its free space.
+/// Returns the name and the bytes of a segment with [`BODIES`], without its free space.
 fn written() -> (String, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
     let (log, keeping) = open(folder.path().into()).unwrap();

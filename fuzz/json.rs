@@ -1,7 +1,7 @@
-//! OTLP/JSON: after transcoding, it must mean what prost-reflect reads from the whole document
-//! (with ids converted to base64), which is protobuf's definition of its JSON mapping; and input of
-//! real SDKs that deviates from the mapping must be read as they intend it. Does not prove that the
-//! protobuf is read correctly: the rest of this folder does.
+//! Tests OTLP/JSON. After transcoding, a document must mean what prost-reflect reads from it (with
+//! ids converted to base64), which is protobuf's definition of its JSON mapping. Input of real SDKs
+//! that deviates from the mapping must be read as intended. Does not prove that the protobuf is
+//! read correctly: the rest of this folder does.
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -145,7 +145,7 @@ fn ids_of_right_length(value: &mut Value) {
     }
 }
 
-/// A request with one span that has these fields.
+/// Returns a request with one span that has these fields.
 fn request_of(span: Value) -> Vec<u8> {
     json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": [span] }] }] })
         .to_string()
@@ -164,7 +164,7 @@ fn span_of(span: Value) -> Span {
         .remove(0)
 }
 
-/// The value of an attribute that is sent in this form.
+/// Returns the value of an attribute that is sent in this form.
 fn value_of(value: Value) -> Option<Any> {
     let span = span_of(json!({ "attributes": [{ "key": "k", "value": value }] }));
     assert_eq!(span.attributes[0].key, "k");
@@ -279,7 +279,7 @@ fn nulls_are_tolerated_anywhere() {
     ] {
         assert_eq!(json::traces(empty.to_string().as_bytes()).unwrap(), b"");
     }
-    // A null item keeps its position.
+    // A null item retains its position.
     let array = value_of(
         json!({ "arrayValue": { "values": [{ "intValue": 1 }, null, { "intValue": 3 }] } }),
     );
@@ -386,7 +386,7 @@ fn metrics_lose_nothing() {
 
 #[test]
 fn long_messages_get_long_lengths() {
-    // Lengths of one, two, three and four bytes.
+    // The encoded lengths have one, two, three and four bytes.
     for len in [10, 127, 128, 300, 20_000, 3_000_000] {
         let text = "x".repeat(len);
         assert_eq!(
@@ -506,7 +506,7 @@ fn depth_is_bounded() {
         let span = format!(r#"{{"attributes":[{{"key":"k","value":{value}}}]}}"#);
         format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{span}]}}]}}]}}"#)
     };
-    // Whatever the JSON parser accepts is never too deep for protobuf.
+    // The JSON parser accepts nothing that is too deep for protobuf.
     let deepest = (1..60)
         .rev()
         .find_map(|depth| json::traces(nested(depth).as_bytes()).ok())

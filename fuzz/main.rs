@@ -1,8 +1,7 @@
-//! The decoders of untrusted bytes: OTLP as protobuf and as JSON, the values of attributes, calls
-//! of the API, segments of the journal. `cargo test` runs each target of `wire`, `json`, `text`,
-//! `admin` and `journal` on its kept inputs and a few thousand others; `fuzz/run` runs it for
-//! minutes under libFuzzer.
-//! `fuzz/README.md` lists them.
+//! Tests the decoders of untrusted bytes: OTLP as protobuf and as JSON, the values of attributes,
+//! calls of the API, segments of the journal. `cargo test` runs each target of `wire`, `json`,
+//! `text`, `admin` and `journal` on its stored inputs and a few thousand others; `fuzz/run` runs a
+//! target for minutes under libFuzzer. `fuzz/README.md` lists the targets.
 
 #![cfg(test)]
 

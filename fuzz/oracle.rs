@@ -1,5 +1,5 @@
-//! The expected result of the scan, read from the messages that prost decodes: slow, simple, and
-//! without the scan's bounds for huge spans.
+//! Computes the expected result of the scan from the messages that prost decodes: slow, simple, and
+//! without the scan's limits for huge spans.
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -19,7 +19,7 @@ pub(crate) struct Expected {
     spans: Vec<(Span, Resource, ScopeHash)>,
 }
 
-/// An error where prost refuses, or where an id has a wrong length.
+/// Returns an error if prost rejects the body, or if an id has the wrong length.
 pub(crate) fn scan(body: &[u8], _keys: &KeySet) -> Result<Expected, String> {
     let request = ExportTraceServiceRequest::decode(body).map_err(|error| error.to_string())?;
     let mut expected = Expected {
@@ -99,7 +99,7 @@ pub(crate) fn compare(scanned: &ScannedSpans, expected: &Expected, keys: &KeySet
             compare_attributes(event.attributes(), attributes, keys);
         }
 
-        // Compared as bytes, since NaN is not equal to itself.
+        // Compared as bytes, because NaN is not equal to itself.
         assert_eq!(
             Resource::decode(&*span.resource.encoded)
                 .unwrap()
@@ -134,7 +134,7 @@ pub(crate) fn compare(scanned: &ScannedSpans, expected: &Expected, keys: &KeySet
     }
 }
 
-/// Compares attributes in the order of a span, where requests come last.
+/// Compares attributes in the order of a span, in which requests are last.
 fn compare_span_attributes<'a>(
     actual: impl Iterator<Item = Attribute<'a>>,
     expected: &[KeyValue],
@@ -154,7 +154,7 @@ fn compare_span_attributes<'a>(
     );
 }
 
-/// Compares attributes; requests are kept only from spans.
+/// Compares attributes. Only spans store requests.
 fn compare_attributes<'a>(
     actual: impl Iterator<Item = Attribute<'a>>,
     expected: &[KeyValue],
@@ -183,7 +183,7 @@ fn as_expected(attribute: Attribute<'_>) -> (KeyId, String, String, bool) {
     )
 }
 
-/// A value as text that includes its type.
+/// Returns a value as text that includes its type.
 fn text_of(value: Value<'_>) -> String {
     match value {
         Value::Str(text) => format!("str {text}"),

@@ -1,6 +1,6 @@
-//! Text written by an agent or by a caller of the API: the values of span attributes, which may be
-//! JSON, Python literals or neither, and criteria as YAML or JSON. No text makes the program panic.
-//! These tests do not prove that a text is understood as intended; the unit tests of `extract` and
+//! Tests text written by an agent or by a caller of the API: the values of span attributes, which
+//! may be JSON, Python literals or neither, and criteria as YAML or JSON. No text makes the program
+//! panic. Does not prove that a text is understood as intended: the unit tests of `extract` and
 //! `config` do.
 
 use std::path::Path;
@@ -24,7 +24,7 @@ use crate::generate::{Dice, mutate};
 /// Attributes that mark a tool call or a model's request, as key and value.
 type Marks = &'static [(&'static str, &'static str)];
 
-/// Kinds of spans with their marks, and the attributes whose text is parsed there.
+/// Kinds of spans: their marks, and the attributes whose text is parsed.
 const SPANS: &[(Marks, &[&str])] = &[
     (
         &[
@@ -93,7 +93,7 @@ fn any_criteria_body_is_read_or_refused() {
         let mut dice = Dice::new(recipe);
         let body = bodies[dice.up_to(bodies.len())].as_bytes();
         let body = String::from_utf8_lossy(&mutate(body, &mut dice)).into_owned();
-        // A refusal names at least one mistake; rendering the mistake must not panic either.
+        // A rejection names at least one mistake; rendering the mistake must not panic either.
         if let Err(problems) = config::criteria(&body, PatternLimits::network(100)) {
             assert!(!problems.to_string().is_empty());
         }
@@ -108,7 +108,7 @@ fn any_criteria_body_is_read_or_refused() {
         .for_each(check_input);
 }
 
-/// A span of each kind, with `value` in all the attributes that are parsed.
+/// Judges a trace with a span of each kind, with `value` in all attributes that are parsed.
 fn judge(rules: &Rules, value: &str) {
     let spans = SPANS.iter().zip(1u8..).map(|((marks, parsed), number)| {
         let marks = marks.iter().map(|(key, mark)| attribute(key, mark));
@@ -163,7 +163,7 @@ fn rules() -> Rules {
     Rules::new(criteria)
 }
 
-/// The example files, a criterion as JSON and a criterion as YAML.
+/// Returns the example files, a criterion as JSON and a criterion as YAML.
 fn criteria_bodies() -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let mut paths: Vec<_> = std::fs::read_dir(folder)

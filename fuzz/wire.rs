@@ -1,7 +1,7 @@
-//! The scan against prost: it accepts the bytes that prost accepts, and yields what an oracle finds
-//! in prost's messages. The inputs are random bytes, mutated captures, and messages generated from
-//! OTLP's descriptors, with everything legal that is rare, and much that is illegal. These tests
-//! prove nothing about bodies larger than a few dozen KiB.
+//! Tests the scan against prost: it accepts the bytes that prost accepts, and yields what an oracle
+//! finds in prost's messages. The inputs are random bytes, mutated captures, and messages generated
+//! from OTLP's descriptors, with every rare but legal form, and many illegal ones. Proves nothing
+//! about bodies larger than a few dozen KiB.
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -12,8 +12,8 @@ use prost::Message;
 use crate::captures::{self, Signal};
 use crate::{corpus, generate, oracle};
 
-/// A key set in which every rule occurs, for keys that the captures and the generator use. Values
-/// are cut early, so that this happens often.
+/// Returns a key set in which every rule occurs, for keys that the captures and the generator use.
+/// Values are cut early, so that cuts are frequent.
 pub(crate) fn key_set() -> KeySet {
     let rule = |key, keep| KeyRule { key, keep };
     let mut keys = KeySet::new(&[
@@ -98,8 +98,8 @@ fn captures_are_read_as_prost_reads_them() {
     let keys = key_set();
     for capture in captures::protobuf() {
         check(capture.signal, &capture.body, &keys);
-        // Some capture has each prefix that ends within a field. All prefixes are malformed except
-        // the empty one, and prefixes that end between top-level fields.
+        // Among all captures, prefixes end at every kind of position within a field. All prefixes
+        // are malformed except the empty one and those that end between top-level fields.
         for end in (0..capture.body.len()).step_by(7) {
             check(capture.signal, &capture.body[..end], &keys);
         }
@@ -173,7 +173,7 @@ fn generated_requests_are_read_as_prost_reads_them() {
 
 #[test]
 fn the_generator_makes_good_and_bad_requests() {
-    // A property that only ever sees refused bodies proves little.
+    // A property that only ever sees rejected bodies proves little.
     let generator = generate::Generator::new();
     for signal in [Signal::Traces, Signal::Logs, Signal::Metrics] {
         let n_good = (0..500u32)

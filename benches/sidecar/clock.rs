@@ -1,16 +1,16 @@
-//! The clock that all processes of a machine share.
+//! Reads the clock that all processes of a machine share.
 
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds on the monotonic clock.
+/// Returns the nanoseconds on the monotonic clock.
 pub(crate) fn monotonic_nanos() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The time at which that clock shows this many nanoseconds.
+/// Returns the instant at which the monotonic clock shows this many nanoseconds.
 pub(crate) fn instant_at(nanos: u64) -> Instant {
     #[expect(
         clippy::disallowed_methods,
@@ -20,7 +20,6 @@ pub(crate) fn instant_at(nanos: u64) -> Instant {
     now + Duration::from_nanos(nanos.saturating_sub(monotonic_nanos()))
 }
 
-/// Waits.
 pub(crate) fn pause(duration: Duration) {
     #[expect(
         clippy::disallowed_methods,

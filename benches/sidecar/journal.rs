@@ -1,7 +1,7 @@
-//! The cost of a journal, with a backend that is up, down, slow or overloaded, beside the same
-//! sidecar without a journal: the goals J5 and J8 to J14. The journal's folder is in the folder for
-//! temporary files, whose disk is measured bare in the same run. Proves nothing about other disks,
-//! nor about what survives (`tests/it/durability`).
+//! Measures the cost of a journal, with a backend that is up, down, slow or overloaded, beside the
+//! same sidecar without a journal: the goals J5 and J8 to J14. The journal is in the folder for
+//! temporary files; the same run also measures the bare disk. Proves nothing about other disks, nor
+//! about durability (`tests/it/durability` does).
 
 mod costs;
 mod outage;
@@ -25,7 +25,7 @@ const MIB: f64 = 1_048_576.0;
 /// A part of a benchmark.
 type Part = fn(&Plan) -> io::Result<()>;
 
-/// The parts of the benchmark `journal`, each of which can also run alone.
+/// The parts of the benchmark `journal`; each can also run alone.
 pub(crate) const PARTS: [(&str, Part); 7] = [
     ("journal-costs", costs::costs),
     ("journal-small", costs::small),
@@ -40,7 +40,7 @@ pub(crate) fn journal(plan: &Plan) -> io::Result<()> {
     PARTS.iter().try_for_each(|(_, part)| part(plan))
 }
 
-/// Without a journal, and with one.
+/// Returns the configurations without and with a journal.
 fn variants(plan: &Plan) -> [Variant; 2] {
     // A disk that other programs use can delay all connections for longer than the benchmarks'
     // usual settle time; traces would then be judged too early.
@@ -54,13 +54,13 @@ fn variants(plan: &Plan) -> [Variant; 2] {
     [without, with]
 }
 
-/// Returns the excess of the second of each pair over the first.
+/// Returns for each pair the excess of the second value over the first.
 fn more([without, with]: [Series; 2]) -> Series {
     let pairs = with.iter().zip(without);
     pairs.map(|(with, without)| with - without).collect()
 }
 
-/// The mean size of a request in bytes.
+/// Returns the mean size of a request in bytes.
 fn body_size(profile: Profile, spans_per_request: usize) -> f64 {
     let ring = Ring::new(Recipe {
         profile,
@@ -74,13 +74,13 @@ fn body_size(profile: Profile, spans_per_request: usize) -> f64 {
     bodies.sum::<usize>() as f64 / n_requests as f64
 }
 
-/// A write and an `fdatasync` of a program that does nothing else.
+/// The cost of a write and an `fdatasync` in a program that does nothing else.
 struct BareSync {
     wall_micros: f64,
     cpu_micros: f64,
 }
 
-/// Returns the medians for writes of this size to a file whose blocks are allocated.
+/// Returns the medians for writes of `n_bytes` to a file whose blocks are allocated.
 fn bare_sync(n_bytes: usize) -> io::Result<BareSync> {
     const FILE: u64 = 16 << 20;
     let folder = tempfile::tempdir()?;
@@ -110,8 +110,9 @@ fn bare_sync(n_bytes: usize) -> io::Result<BareSync> {
     })
 }
 
-/// Bytes that all programs have written to the disk of the folder for temporary files. The counters
-/// of a process count whole page-cache folios, of which the file system writes parts.
+/// Returns the bytes that all programs have written to the disk of the folder for temporary files.
+/// The counters of a single process count whole page-cache folios, of which the file system writes
+/// only parts.
 fn device_bytes() -> io::Result<f64> {
     let device = fs::metadata(std::env::temp_dir())?.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));

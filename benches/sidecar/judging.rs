@@ -1,5 +1,5 @@
-//! Spans that four senders send as fast as they can: the number of spans that are judged within the
-//! default memory, on one thread and on two. Proves nothing about verdicts.
+//! Measures the spans judged per second within the default memory, on one thread and on two, if
+//! four senders send as fast as they can. Proves nothing about verdicts.
 
 use std::io;
 

@@ -1,7 +1,7 @@
-//! The cost of writing spans to Kafka and of judging them from there, beside a sidecar that judges
-//! what it receives; and the number of spans that one judging thread and several judge. Needs a
-//! broker with the topics `figures-written` and `figures-read`: `tests/kafka/run figures` starts
-//! one. The figures exclude the CPU time of the broker, which runs on the same machine.
+//! Measures the cost of writing spans to Kafka and of judging them from there, beside a sidecar
+//! that judges the spans it receives, and the throughput of one judging thread and of several.
+//! Needs a broker with the topics `figures-written` and `figures-read`: `tests/kafka/run figures`
+//! starts one. The figures exclude the CPU time of the broker, which runs on the same machine.
 
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
@@ -27,11 +27,11 @@ const SPANS_PER_REQUEST: u64 = 512;
 /// Maximum wait, in nanoseconds.
 const PATIENCE: u64 = 180_000_000_000;
 
-/// Share of the judgements that the rate counts: the end of a log is judged only once its leader
-/// has confirmed that no more records have come.
+/// The share of the judgements in which the rate is measured: the end of a log is judged only once
+/// its leader has confirmed that no further records follow.
 const COUNTED: f64 = 0.95;
 
-/// Programs that judge at the same time, each with a number of threads.
+/// The numbers of programs that judge at the same time, and of their threads.
 const JUDGES: [(&str, usize, usize); 4] = [
     ("1 judge with 1 thread", 1, 1),
     ("1 judge with 2 threads", 1, 2),
@@ -50,7 +50,7 @@ pub(crate) fn kafka(plan: &Plan) -> io::Result<()> {
     let n_spans = (n * N_CONNECTIONS * SPANS_PER_REQUEST) as f64;
     let mut load = loader(Profile::Lean, N_OPEN, SPANS_PER_REQUEST as usize, 9)?.0;
 
-    // Fill the topic that the judges read in each round.
+    // Fills the topic that the judges read in each round.
     let mut filling = writer(&plan.program, &broker, "figures-read")?;
     let n_judgements = write(&mut filling, &mut load, 1, n)?.n_roots * N_CRITERIA;
     drop(filling);
@@ -235,7 +235,7 @@ fn start(
     })
 }
 
-/// Sends requests to a writer until the broker has all spans.
+/// Sends requests to a writer until the broker has stored all spans.
 fn write(writer: &mut Program, load: &mut Process, id: u64, n: u64) -> io::Result<Written> {
     let sent = |metrics: &Metrics| metrics.sum("spanscore_exporter_sent_spans_total");
     let before = sent(&metrics_of(&writer.admin)?);
@@ -263,7 +263,7 @@ fn write(writer: &mut Program, load: &mut Process, id: u64, n: u64) -> io::Resul
 }
 
 /// Waits until the judges have judged everything. Returns their CPU time, and the seconds from the
-/// first assignment until most was judged.
+/// first assignment until most spans were judged.
 fn wait(judges: Vec<Program>, n_judgements: f64) -> io::Result<(f64, f64)> {
     for judge in &judges {
         let patience = Duration::from_nanos(PATIENCE);

@@ -1,5 +1,5 @@
 //! A load generator: a separate process that sends the requests of one ring over several
-//! connections, as commanded on its standard input.
+//! connections, on commands from its standard input.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Write};
@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use crate::clock::{instant_at, monotonic_nanos};
 use crate::payload::{Filled, Recipe, Ring};
 
-/// Number of connections, unless a measurement needs another.
+/// Default number of connections.
 pub(crate) const N_CONNECTIONS: u64 = 4;
 
 /// The default level of common SDKs.
@@ -64,7 +64,7 @@ struct Sent {
     n_roots: u64,
     digest: u64,
     n_refused: u64,
-    /// Nanoseconds to each answer.
+    /// The time until each answer, in nanoseconds.
     waits: Vec<u64>,
 }
 
@@ -80,16 +80,19 @@ impl Sent {
 
 struct Loader {
     ring: Arc<Ring>,
-    /// The position of each stream; a stream is what one connection sends to one target.
+    /// The next position of each stream; a stream belongs to one connection and one target.
     positions: HashMap<u64, u64>,
 }
 
-/// Sends until standard input ends. Prints `ready N` first, where N is the number of requests in
-/// the ring. Answers `send PORT TARGET N grpc|gzip|http CONNECTIONS` (N requests on each
-/// connection, each sent when the previous one was answered) with `requests roots digest refused
-/// nanos`, `waits` instead of `send` with a line for each answer, the nanoseconds that it took, and
-/// `end`, and `pace PORT TARGET N RATE` (N requests in all at that rate, answered or not) with N
-/// lines `digest due answered` and `end`.
+/// Sends requests until standard input ends. First prints `ready N`, where N is the number of
+/// requests in the ring. Commands:
+///
+/// - `send PORT TARGET N grpc|gzip|http CONNECTIONS` sends N requests on each connection, each
+///   after the previous answer. It prints `requests roots digest refused nanos`.
+/// - `waits` has the parameters of `send`. It prints a line with the nanoseconds until each answer,
+///   and `end`.
+/// - `pace PORT TARGET N RATE` sends N requests in total at that rate, answered or not. It prints N
+///   lines `digest due answered`, and `end`.
 pub(crate) fn run(recipe: Recipe) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -179,7 +182,7 @@ impl Loader {
                     let filled = ring.fill(stream, position);
                     let begun = monotonic_nanos();
                     let Ok(is_taken) = client.send(&filled.body).await else {
-                        // The sidecar has no memory for the connection, or has died.
+                        // The sidecar has no memory for the connection, or has crashed.
                         sent.n_refused += 1;
                         n_turned_away += 1;
                         match Client::connect(port, wire).await {
@@ -224,7 +227,7 @@ impl Loader {
         for _ in 0..N_CONNECTIONS {
             clients.push(Client::connect(port, Wire::Grpc).await?);
         }
-        // Build the requests beforehand, so that the time to build them is not measured.
+        // Builds the requests beforehand, so that the time for it is not measured.
         let each = n_requests.div_ceil(N_CONNECTIONS);
         let streams: Vec<(u64, u64)> = (0..N_CONNECTIONS)
             .map(|connection| {
@@ -304,8 +307,8 @@ impl Client {
         let stream = TcpStream::connect(&host).await?;
         stream.set_nodelay(true)?;
         let stream = TokioIo::new(stream);
-        // A connection ends with the last handle of its sender; its errors also reach the requests
-        // on it.
+        // A connection closes with the last handle of its sender; its errors also reach its
+        // requests.
         let (sender, uri) = if wire == Wire::Http {
             let (sender, connection) = http1::handshake(stream).await.map_err(io::Error::other)?;
             tokio::spawn(connection);
@@ -341,7 +344,7 @@ impl Client {
         })
     }
 
-    /// Sends a request; returns `false` if it was refused for lack of space.
+    /// Sends a request; returns `false` if the receiver refused it for lack of space.
     async fn send(&mut self, message: &[u8]) -> io::Result<bool> {
         let request = Request::builder()
             .method(Method::POST)

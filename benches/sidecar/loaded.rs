@@ -1,5 +1,5 @@
-//! A sidecar under load at a given rate: the latency of requests, the memory under overload, and
-//! its growth over time.
+//! Measures a sidecar under load at a given rate: the latency of requests, the memory under
+//! overload, and the growth of memory over time.
 
 use std::io;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::target::{Target, Variant, numbers};
 
 const MIB: f64 = 1_048_576.0;
 
-/// The median latency at a fixed rate, to the sender's answer and to the backend, beside sending to
-/// the backend directly.
+/// Measures the median latency at a fixed rate, until the sender's answer and until the arrival at
+/// the backend, beside sending to the backend directly.
 pub(crate) fn latency(plan: &Plan) -> io::Result<()> {
     for (profile, spans_per_second, n_requests, limit) in [
         (Profile::Lean, 40_960, 320, 1.8),
@@ -66,7 +66,7 @@ pub(crate) fn latency(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends far more than the backend accepts for some seconds; then everything that was acknowledged
+/// For some seconds sends far more than the backend accepts; then everything that was acknowledged
 /// must arrive.
 pub(crate) fn overload(plan: &Plan) -> io::Result<()> {
     const LIMIT_MIB: f64 = 128.0;
@@ -107,7 +107,7 @@ pub(crate) fn overload(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until the backend has these spans.
+/// Waits until the backend has received `n_spans` spans.
 pub(crate) fn wait_for(target: &mut Target, n_spans: u64, digest: u64) -> io::Result<()> {
     let deadline = monotonic_nanos() + 120_000_000_000;
     loop {
@@ -128,8 +128,8 @@ pub(crate) fn wait_for(target: &mut Target, n_spans: u64, digest: u64) -> io::Re
     }
 }
 
-/// A modest rate for a long time, with everything switched on, at the default memory limit: does
-/// resident memory grow?
+/// Measures the growth of resident memory over a long time, at a modest rate, with everything
+/// switched on, at the default memory limit.
 pub(crate) fn soak(plan: &Plan, minutes: usize) -> io::Result<()> {
     heading(&format!(
         "soak: {minutes} minutes, in turn 10 s of 10 lean and 5 s of 2 genai requests a second, \
@@ -141,7 +141,7 @@ pub(crate) fn soak(plan: &Plan, minutes: usize) -> io::Result<()> {
     }
     .set("scores.event.enabled=true")
     .set("scores.metrics.interval=5s");
-    // Each batch of requests leaves traces open that never continue.
+    // Each batch of requests has traces that never continue.
     let variant = variant.set("assemble.inactive=30s");
     let mut target = Target::sidecar(1, &variant)?;
     let mut loads = [

@@ -1,18 +1,22 @@
-//! The cost of the whole sidecar, measured on processes: load generator → spanscore → backend,
-//! beside receivers that only drop what they receive. CPU time comes from the operating system;
-//! variants run in turn within each round; a turn counts only if every span arrived once and every
-//! criterion judged every trace once. Prints the table of goals. Proves nothing about networks:
-//! everything runs on one machine's loopback.
+//! Measures the cost of the whole sidecar on processes: load generator → spanscore → backend,
+//! beside receivers that drop everything they receive. CPU time comes from the operating system.
+//! Variants run in turn within each round. A turn counts only if every span arrived once and every
+//! criterion judged every trace once. Prints the table of goals. Proves nothing about networks,
+//! because everything runs on one machine's loopback.
 //!
-//! `cargo bench --bench sidecar`, or with some of its parts: `cargo bench --bench sidecar -- lean
-//! genai small gzip http latency memory pages overload saturation scaling judging journal`, and by
-//! hand `soak`, `peers` (see `benches/peers.sh`), `kafka` (see `tests/kafka/run`) and each part of
-//! `journal` (`journal-costs`, `-small`, `-waits`, `-bytes`, `-starts`, `-outage`, `-slow`).
-//! `--rounds N` (odd) changes the number of rounds from seven, `--minutes N` sets the length of the
-//! soak, `--program PATH` measures another spanscore than the one built with the benchmark (whose
-//! tokio has the features of the tests), and `--against PATH` adds one more to the same rounds of
-//! `lean`, `genai` and `small`. Without `--bench` (as `cargo test --benches` calls it) one short
-//! round of `lean` runs.
+//! Run it with `cargo bench --bench sidecar`, or with some of its parts: `cargo bench --bench
+//! sidecar -- lean genai small gzip http latency memory pages overload saturation scaling judging
+//! journal`. Other parts run only on request: `soak`, `peers` (see `benches/peers.sh`), `kafka`
+//! (see `tests/kafka/run`) and each part of `journal` (`journal-costs`, `-small`, `-waits`,
+//! `-bytes`, `-starts`, `-outage`, `-slow`).
+//!
+//! - `--rounds N` (odd) changes the number of rounds from seven.
+//! - `--minutes N` sets the length of the soak.
+//! - `--program PATH` measures another spanscore than the one built with the benchmark (whose tokio
+//!   has the features of the tests).
+//! - `--against PATH` adds a second spanscore to the same rounds of `lean`, `genai` and `small`.
+//!
+//! Without `--bench` (as in `cargo test --benches`), one short round of `lean` runs.
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 
 #[path = "../support/payload.rs"]
@@ -42,7 +46,7 @@ use std::path::PathBuf;
 use payload::{Profile, Recipe};
 use process::ROLE;
 
-/// The default parts: all that need no other program and end within a few minutes.
+/// The default parts: they need no other program and take a few minutes.
 const DEFAULT_PARTS: [&str; 13] = [
     "lean",
     "genai",
@@ -59,7 +63,7 @@ const DEFAULT_PARTS: [&str; 13] = [
     "journal",
 ];
 
-/// Numbers of rounds and minutes to run.
+/// The parameters of a benchmark.
 #[derive(Clone)]
 pub(crate) struct Plan {
     pub(crate) n_rounds: usize,
@@ -168,7 +172,7 @@ fn recipe_of(words: &[&str]) -> io::Result<Recipe> {
     })
 }
 
-/// A load generator for a ring, and the number of requests in the ring.
+/// Starts a load generator for a ring; returns it with the number of requests in the ring.
 pub(crate) fn loader(
     profile: Profile,
     n_open: usize,

@@ -20,7 +20,7 @@ pub(crate) fn metrics_of(admin: &str) -> io::Result<Metrics> {
 pub(crate) struct Metrics(String);
 
 impl Metrics {
-    /// The sum of all series of a metric.
+    /// Returns the sum of all series of a metric.
     pub(crate) fn sum(&self, name: &str) -> f64 {
         let values = self.0.lines().filter_map(|line| {
             let rest = line.strip_prefix(name)?;
@@ -35,7 +35,7 @@ impl Metrics {
         values.fold(0.0, |sum, value| sum + value)
     }
 
-    /// One series, in the notation of the text format.
+    /// Returns the value of one series, named as in the text format.
     pub(crate) fn one(&self, series: &str) -> f64 {
         let line = self
             .0

@@ -1,5 +1,5 @@
-//! The cost of the page while nobody looks at it, and while more pages are open than receive
-//! streams, some of which never read.
+//! Measures the cost of the page while nobody has it open, and while more pages are open than
+//! receive streams, some of which never read.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -14,8 +14,8 @@ use crate::report::{goal, heading, line, ratio, spread};
 use crate::target::{Target, Variant};
 use crate::{Plan, loader};
 
-/// Numbers of pages that read their stream, of pages that poll every three seconds, and of pages
-/// that begin to stream and never read.
+/// The numbers of pages that read their stream, of pages that open a stream but never read it, and
+/// of pages that poll every three seconds.
 const N_STREAMING: usize = 28;
 const N_STUCK: usize = 4;
 const N_POLLING: usize = 8;
@@ -23,8 +23,8 @@ const N_POLLING: usize = 8;
 const SPANS_PER_REQUEST: u64 = 512;
 const RATE: u64 = 10;
 
-/// The CPU time of a span and the latency of requests at 5,120 spans a second: without the page,
-/// with it closed, and with 40 pages open. Nothing may be unscored in any of them.
+/// Measures the CPU time of a span and the latency of requests at 5,120 spans a second: without the
+/// page, with the page closed, and with 40 pages open. No span may be unscored.
 pub(crate) fn pages(plan: &Plan) -> io::Result<()> {
     let n_requests = if plan.is_short { 10 } else { 80 };
     heading(&format!(
@@ -107,7 +107,7 @@ pub(crate) fn pages(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// Pages as a sidecar sees them.
+/// Open pages, simulated by connections to the admin port.
 struct OpenPages {
     is_ending: Arc<AtomicBool>,
     n_bytes: Arc<AtomicU64>,
@@ -139,7 +139,7 @@ impl OpenPages {
                     let Some(stream) = streaming.as_mut().or(polled.as_mut()) else {
                         return;
                     };
-                    // A poll ends with the answer; a stream is silent for a while.
+                    // A poll ends with the answer; a stream pauses.
                     while let Ok(n @ 1..) = stream.read(&mut buffer) {
                         n_bytes.fetch_add(n as u64, Ordering::Relaxed);
                     }
@@ -161,7 +161,7 @@ impl OpenPages {
     fn close(self) -> u64 {
         self.is_ending.store(true, Ordering::Relaxed);
         for thread in self.threads {
-            // The thread only counts.
+            // The thread only counts bytes, so its result is ignored.
             let _ = thread.join();
         }
         self.n_bytes.load(Ordering::Relaxed)

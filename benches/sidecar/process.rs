@@ -1,5 +1,5 @@
-//! The processes of a benchmark: started, queried, and measured by the operating system's figures;
-//! ended when dropped.
+//! The processes of a benchmark: starts them, queries them, measures them by the operating system's
+//! figures, and ends them when they are dropped.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -10,7 +10,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::clock::{monotonic_nanos, pause};
 
-/// Time in which a process must end on request: a sidecar has twenty seconds to deliver the rest.
+/// Maximum time in which a process must end on request: a sidecar has twenty seconds to deliver its
+/// queues.
 const END_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// A process that answers queries on its standard output.
@@ -65,7 +66,7 @@ impl Process {
         self.line()
     }
 
-    /// Sends one line and reads the reply, whose last line says `end`.
+    /// Sends one line and reads the lines of the reply; the line `end` ends the reply.
     pub(crate) fn ask_for_list(&mut self, question: &str) -> io::Result<Vec<String>> {
         self.tell(question)?;
         let mut lines = Vec::new();
@@ -96,12 +97,12 @@ impl Process {
         }
     }
 
-    /// The CPU time of all threads of the process, user and system, to the nanosecond: `utime` and
-    /// `stime` of procfs have a resolution of hundredths of a second.
+    /// Returns the CPU time of all threads of the process, in user mode and in the kernel, in
+    /// nanoseconds: `utime` and `stime` of procfs have a resolution of hundredths of a second.
     pub(crate) fn cpu(&self) -> io::Result<Duration> {
         let mut nanos = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            // A thread may end after it was listed.
+            // A thread may end after it has been listed.
             let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else {
                 continue;
             };
@@ -114,17 +115,18 @@ impl Process {
         Ok(Duration::from_nanos(nanos))
     }
 
-    /// The CPU time in user mode and in the kernel, in ticks.
+    /// Returns the CPU time in user mode and in the kernel, in ticks.
     pub(crate) fn ticks(&self) -> io::Result<[f64; 2]> {
         Ok([self.stat(11)?, self.stat(12)?])
     }
 
-    /// The number of pages that the kernel has mapped for the process without reading from disk.
+    /// Returns the number of pages that the kernel has mapped for the process without reading from
+    /// disk.
     pub(crate) fn n_page_faults(&self) -> io::Result<f64> {
         self.stat(7)
     }
 
-    /// A number of `/proc/PID/stat`, counted from the state of the process.
+    /// Returns a field of `/proc/PID/stat`, counted from the state of the process.
     fn stat(&self, at: usize) -> io::Result<f64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         let rest = stat.rsplit(')').next().unwrap_or_default();
@@ -133,7 +135,7 @@ impl Process {
         number.ok_or_else(|| io::Error::other("a number is missing in /proc/PID/stat"))
     }
 
-    /// The number of times that the threads have gone to sleep.
+    /// Returns how often the threads have gone to sleep.
     pub(crate) fn n_sleeps(&self) -> io::Result<u64> {
         let mut n_sleeps = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
@@ -154,7 +156,7 @@ impl Process {
         fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5")
     }
 
-    /// Resident memory in bytes, current and peak.
+    /// Returns the resident memory in bytes, current and peak.
     pub(crate) fn memory(&self) -> io::Result<(u64, u64)> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let bytes = |key: &str| {
@@ -166,8 +168,8 @@ impl Process {
             .ok_or_else(|| io::Error::other("no memory in /proc/PID/status"))
     }
 
-    /// Returns true if this process listens on the port. If another server used the port, we would
-    /// measure that server.
+    /// Returns true if this process listens on the port. If another server used the port, the
+    /// benchmark would measure that server.
     pub(crate) fn listens_on(&self, port: u16) -> io::Result<bool> {
         let mut inodes = Vec::new();
         for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
@@ -203,7 +205,7 @@ impl Process {
 impl Drop for Process {
     #[expect(clippy::print_stderr, reason = "there is nobody to return it to")]
     fn drop(&mut self) {
-        // A process that is asked to end runs its exit code, so an instrumented process writes its
+        // On SIGTERM a process runs its exit handlers, so that an instrumented process writes its
         // profile. The process may have ended already.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let deadline = monotonic_nanos() + END_TIMEOUT.as_nanos() as u64;

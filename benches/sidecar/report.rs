@@ -1,9 +1,9 @@
 //! Turns the figures of rounds into lines of a table.
 
-/// The figures of one variant, a number for each round.
+/// The figures of one variant, one for each round.
 pub(crate) type Series = Vec<f64>;
 
-/// Median, least and greatest.
+/// Median, minimum and maximum.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -22,8 +22,8 @@ pub(crate) fn spread(values: impl IntoIterator<Item = f64>) -> Spread {
     }
 }
 
-/// Computes a ratio from the ratios of the rounds, not from the ratio of medians: a disturbance
-/// affects both sides of a round.
+/// Returns the spread of the rounds' ratios, not the ratio of medians: a disturbance affects both
+/// sides of a round.
 pub(crate) fn ratio(measured: &[f64], base: &[f64]) -> Spread {
     spread(
         measured

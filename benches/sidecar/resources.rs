@@ -1,4 +1,5 @@
-//! Memory, start-up and size: the resources of a sidecar before it stores traces and while it does.
+//! Measures memory, start-up time and size: what a sidecar needs before it stores traces and while
+//! it does.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,7 +41,8 @@ pub(crate) fn memory(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// The same requests, with few and with many traces open; closed ones are forgotten at once.
+/// Compares the same requests with few and with many open traces. Closed traces are forgotten
+/// immediately.
 fn open_traces(plan: &Plan, profile: Profile, n_open: usize, limit: f64) -> io::Result<()> {
     let variant = Variant::on(&plan.program)
         .set("memory.limit=3GiB")
@@ -102,7 +104,7 @@ fn open_traces(plan: &Plan, profile: Profile, n_open: usize, limit: f64) -> io::
     Ok(())
 }
 
-/// The average bytes of names, attributes, arguments and messages in an open trace of the payload.
+/// Returns the average bytes of names, attributes, arguments and messages in an open trace.
 fn kept_bytes(profile: Profile) -> io::Result<f64> {
     let tools = Tools::default();
     let recogniser = Recogniser::new(&tools, [], None);

@@ -1,7 +1,7 @@
-//! Memory under saturation: senders that never wait, on 1 to 64 connections, at small and large
-//! limits, before a backend that keeps up and one that does not. Each sidecar has a control group
-//! of the size that the documentation advises for its `memory.limit`, so one that needs more is
-//! killed.
+//! Measures memory under saturation: senders that never wait, on 1 to 64 connections, at small and
+//! large limits, with a backend that keeps up and one that does not. Each sidecar has a control
+//! group of the size that the documentation recommends for its `memory.limit`; a sidecar that needs
+//! more is killed.
 
 use std::io;
 
@@ -24,13 +24,13 @@ const N_GENAI: u64 = 960;
 /// The backend behind the sidecar.
 #[derive(Debug, Clone, Copy)]
 enum Backend {
-    /// Answers at once.
+    /// Answers immediately.
     KeepsUp,
     /// Accepts eight requests a second.
     Slow,
 }
 
-/// Peak resident memory for each limit, number of connections, payload and backend.
+/// Measures the peak of resident memory for each limit, number of connections, payload and backend.
 pub(crate) fn saturation(plan: &Plan) -> io::Result<()> {
     heading(
         "saturation: requests of 512 spans from senders that never wait; peak resident memory in \
@@ -66,12 +66,14 @@ pub(crate) fn saturation(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// The container that the documentation advises for a limit: a quarter more, and at least 16 MiB.
+/// Returns the size of the container that the documentation recommends for a limit: a quarter more,
+/// and at least 16 MiB more.
 fn container_of(limit_mib: u64) -> u64 {
     (limit_mib + (limit_mib / 4).max(16)) * MIB
 }
 
-/// The peak of one sidecar in MiB; infinite if it was killed or met the limit of its group.
+/// Returns the peak of one sidecar in MiB; infinite if it was killed or reached the limit of its
+/// group.
 fn peak(
     plan: &Plan,
     load: &mut Process,

@@ -1,7 +1,6 @@
-//! The receivers at the end: those that drop what they receive (as raw bytes, or decoded by prost),
-//! and one that reads every span's ids like the backend behind a sidecar. Each receiver is a
-//! separate process, so that its CPU time is measured alone, and takes commands on its standard
-//! input.
+//! The receivers at the end: some drop everything they receive (as raw bytes, or decoded by prost),
+//! and one reads every span's ids like the backend behind a sidecar. Each receiver is a separate
+//! process, so that its CPU time is measured alone, and reads commands from its standard input.
 
 use std::convert::Infallible;
 use std::io::{self, BufRead, Write};
@@ -33,7 +32,8 @@ use tonic::transport::server::TcpIncoming;
 use crate::clock::monotonic_nanos;
 use crate::payload::digest;
 
-/// The same windows as the sidecar's ports, so that flow control costs all receivers the same.
+/// The same windows as those of the sidecar's ports, so that flow control costs all receivers the
+/// same.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
 const MAX_FRAME: u32 = 1 << 20;
@@ -48,18 +48,18 @@ struct Seen {
     n_spans: AtomicU64,
     n_score_spans: AtomicU64,
     digest: AtomicU64,
-    /// Milliseconds before an answer.
+    /// The delay of each answer in milliseconds.
     delay: AtomicU64,
-    /// True to answer that the backend is unavailable, without counting the requests.
+    /// True if every request is answered with "unavailable", and not counted.
     is_down: AtomicBool,
     notes_arrivals: AtomicBool,
     /// The digest of each request, with its time of arrival.
     arrivals: Mutex<Vec<(u64, u64)>>,
 }
 
-/// Serves until standard input ends. Prints `ready PORT` first; answers `report` with `requests
-/// spans digest score-spans`, `arrivals` with a line for each request since the last such query and
-/// `end`, and `delay MILLIS`, `down` and `up` with `ok`.
+/// Serves until standard input ends. First prints `ready PORT`. Answers `report` with `requests
+/// spans digest score-spans`; `arrivals` with a line for each request since the previous query, and
+/// `end`; `delay MILLIS`, `down` and `up` with `ok`.
 pub(crate) fn run(kind: &str) -> io::Result<()> {
     let seen = Arc::new(Seen::default());
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -70,7 +70,7 @@ pub(crate) fn run(kind: &str) -> io::Result<()> {
     std::thread::spawn({
         let seen = Arc::clone(&seen);
         move || {
-            // A broken pipe means that nobody reads the answers any more.
+            // A broken pipe means that nobody reads the answers.
             let _ = obey(&seen, port);
             std::process::exit(0);
         }
@@ -258,7 +258,7 @@ async fn check(listener: TcpListener, seen: Arc<Seen>) -> io::Result<()> {
             http.initial_stream_window_size(STREAM_WINDOW)
                 .initial_connection_window_size(CONNECTION_WINDOW)
                 .max_frame_size(MAX_FRAME);
-            // A sidecar that ends closes its connection.
+            // A sidecar that stops closes its connection.
             let _ = http.serve_connection(TokioIo::new(stream), service).await;
         });
     }
@@ -338,7 +338,7 @@ impl Tally {
     }
 }
 
-/// The fields of a message with this tag.
+/// Returns the fields of a message with this tag.
 fn delimited(mut message: &[u8], tag: u32) -> Option<Vec<&[u8]>> {
     let mut found = Vec::new();
     while !message.is_empty() {
@@ -355,8 +355,8 @@ fn delimited(mut message: &[u8], tag: u32) -> Option<Vec<&[u8]>> {
     Some(found)
 }
 
-/// The trace id and span id of a span. Nearly every sender writes them first; a Collector writes a
-/// span backwards.
+/// Returns the trace id and the span id of a span. Nearly every sender writes them first; a
+/// Collector writes a span backwards.
 fn ids(mut span: &[u8]) -> Option<[&[u8]; 2]> {
     let mut ids = [None; 2];
     loop {

@@ -1,6 +1,6 @@
-//! The subject of a measurement: a receiver that drops everything, a sidecar before a backend, or
-//! another program in its place. Each turn sends requests, waits until all of them have reached the
-//! other end, checks them, and returns the cost.
+//! The subject of a measurement: a receiver that drops everything, a sidecar with a backend, or
+//! another program in place of the sidecar. Each turn sends requests, waits until all of them have
+//! reached the backend, checks them, and returns the cost.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
@@ -32,7 +32,7 @@ criteria:
 "#;
 pub(crate) const N_CRITERIA: u64 = 3;
 
-/// Maximum time for the delivery of everything.
+/// Maximum time until everything is delivered.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The part of a sidecar's configuration that differs between targets.
@@ -42,16 +42,16 @@ pub(crate) struct Variant {
     pub(crate) score_spans: bool,
     /// True if the sidecar accepts OTLP/HTTP, too.
     pub(crate) http: bool,
-    /// `key=value`, as on the command line.
+    /// Settings as `key=value`, as on the command line.
     pub(crate) set: Vec<String>,
     pub(crate) program: PathBuf,
-    /// Threads that answer requests, instead of one for each core.
+    /// Number of threads that answer requests, instead of one for each core.
     pub(crate) workers: Option<usize>,
     /// True if the sidecar has a journal, in the folder for temporary files.
     pub(crate) journal: bool,
-    /// The journal's folder, if it outlives the sidecar.
+    /// The journal's folder, if the folder outlives the sidecar.
     pub(crate) folder: Option<PathBuf>,
-    /// Limit in bytes of the sidecar's own control group, if it has one.
+    /// The limit in bytes of the sidecar's control group, if it has one.
     pub(crate) container: Option<u64>,
 }
 
@@ -77,7 +77,7 @@ impl Variant {
 }
 
 pub(crate) enum Measured {
-    /// The sink itself.
+    /// The sink without a program before it.
     Sink,
     Sidecar {
         process: Process,
@@ -102,7 +102,7 @@ pub(crate) struct Target {
     http_port: Option<u64>,
     /// Distinguishes this target's streams from those of other targets.
     id: u64,
-    /// The time from the start of the process to its message that it listens.
+    /// The time from the start of the process until it reports that it listens.
     pub(crate) ready_after: Duration,
     n_roots: u64,
 }
@@ -141,7 +141,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Starts a spanscore before a backend that reads every span.
+    /// Starts a spanscore with a backend that reads every span.
     pub(crate) fn sidecar(id: u64, variant: &Variant) -> io::Result<Self> {
         let (sink, sink_port) = Process::role(&["sink", "check"])?;
         let config = tempfile::tempdir()?;
@@ -162,7 +162,7 @@ impl Target {
             // Traces that are open at the end of a turn continue in the next turn, however long the
             // turns of other targets take.
             "assemble.inactive=1h".to_owned(),
-            // Nothing is sent any more when the process is asked to end.
+            // When the process is asked to stop, nothing more is sent.
             "shutdown.quiet=0s".to_owned(),
             "log.format=json".to_owned(),
         ];
@@ -213,8 +213,8 @@ impl Target {
             }
         }
         let ready_after = Duration::from_nanos(monotonic_nanos() - started);
-        // Show everything else that the sidecar prints: in a benchmark a warning is news. The
-        // thread ends with the process.
+        // Prints everything else that the sidecar logs, because a warning matters in a benchmark.
+        // The thread ends with the process.
         std::thread::spawn(move || {
             log.lines()
                 .map_while(Result::ok)
@@ -246,8 +246,8 @@ impl Target {
         Ok(target)
     }
 
-    /// Starts another program. `configuration`, with ports for `{IN}`, `{OUT}` and `{OTHER}`, is
-    /// written to a file; the arguments are `--config` and that file.
+    /// Starts another program. `configuration`, with ports in place of `{IN}`, `{OUT}` and
+    /// `{OTHER}`, is written to a file; the arguments are `--config` and that file.
     pub(crate) fn peer(id: u64, program: &Path, configuration: &str) -> io::Result<Self> {
         let (sink, sink_port) = Process::role(&["sink", "check"])?;
         let [port, other] = [free_port()?, free_port()?];
@@ -300,7 +300,8 @@ impl Target {
         }
     }
 
-    /// How often an allocation reached the limit of its control group; `None` without such a group.
+    /// Returns how often an allocation reached the limit of the control group; `None` without a
+    /// group.
     pub(crate) fn n_at_limit(&self) -> Option<u64> {
         match &self.measured {
             Measured::Sidecar { group, .. } => group.as_ref().map(Group::n_at_limit),
@@ -308,7 +309,8 @@ impl Target {
         }
     }
 
-    /// Sends, waits until everything has reached the other end, checks it, and returns the cost.
+    /// Sends requests, waits until all of them have reached the backend, checks them, and returns
+    /// the cost.
     pub(crate) fn turn(&mut self, load: &mut Process, dose: Dose) -> io::Result<Turn> {
         let Dose {
             per_connection,
@@ -360,8 +362,8 @@ impl Target {
         })
     }
 
-    /// Sends at a fixed rate; returns the nanoseconds from the time at which a request was due to
-    /// its acknowledgement, and to its complete arrival at the backend.
+    /// Sends requests at a fixed rate. Returns the nanoseconds from the time at which a request was
+    /// due until its acknowledgement, and until its complete arrival at the backend.
     pub(crate) fn pace(
         &mut self,
         load: &mut Process,
@@ -393,8 +395,8 @@ impl Target {
         Ok(waits)
     }
 
-    /// Sends `n_requests` from each of `n_senders`, one after the other; returns the nanoseconds to
-    /// each answer.
+    /// Sends `n_requests` from each of `n_senders`, each after the previous answer. Returns the
+    /// nanoseconds until each answer.
     pub(crate) fn waits(
         &mut self,
         load: &mut Process,
@@ -424,8 +426,8 @@ impl Target {
         Ok(())
     }
 
-    /// Waits until the backend has everything, and every criterion has judged every trace that has
-    /// ended.
+    /// Waits until the backend has received everything and every criterion has judged every trace
+    /// whose root has ended.
     fn drain(&mut self, expected: Arrived) -> io::Result<()> {
         let deadline = monotonic_nanos() + DRAIN_TIMEOUT.as_nanos() as u64;
         loop {
@@ -462,8 +464,8 @@ impl Target {
         }
     }
 
-    /// Describes the work that the sidecar has not finished; an error if it did anything twice or
-    /// lost anything.
+    /// Describes the work that the sidecar has not finished. Returns an error if it did anything
+    /// twice or lost anything.
     fn unfinished(&self) -> io::Result<Option<String>> {
         let Measured::Sidecar {
             expects_scores,
@@ -497,7 +499,7 @@ impl Target {
                 "spanscore_traces_closed_total{{reason=\"{reason}\"}}"
             ))
         };
-        // If more traces are closed than are remembered, this many may count as forgotten: see
+        // If more traces are closed than remembered, this many may count as forgotten: see
         // docs/design.md#late-spans-and-revisions.
         let n_incomplete = closed("incomplete");
         let closed_otherwise =
@@ -526,7 +528,7 @@ impl Target {
         Ok(None)
     }
 
-    /// The address of the admin port; empty for a program that is not a sidecar.
+    /// Returns the address of the admin port; empty for a program that is not a sidecar.
     pub(crate) fn admin(&self) -> &str {
         match &self.measured {
             Measured::Sidecar { admin, .. } => admin,
@@ -581,7 +583,8 @@ pub(crate) fn numbers<const N: usize>(line: &str) -> io::Result<[u64; N]> {
         .ok_or_else(|| io::Error::other(format!("not {N} numbers: {line:?}")))
 }
 
-/// Returns a free port. Another process might take the port in between; `check_port` reports that.
+/// Returns a free port. Another process may take the port before it is used; `check_port` detects
+/// that.
 fn free_port() -> io::Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?
         .local_addr()?

@@ -1,5 +1,5 @@
 //! Tables of CPU time per span: the sidecar beside receivers that drop everything, and beside other
-//! configurations of itself.
+//! configurations of the sidecar.
 
 use std::io;
 use std::path::PathBuf;
@@ -93,7 +93,7 @@ impl Row {
     }
 }
 
-/// Measures all rows in turn, in every round; the first turns fill caches and allocators and do not
+/// Measures all rows in turn, in every round. The first turns fill caches and allocators and do not
 /// count.
 pub(crate) fn rounds(
     rows: &mut [Row],
@@ -293,7 +293,8 @@ pub(crate) fn table(profile: Profile, plan: &Plan) -> io::Result<()> {
 
 const N_CRITERIA: f64 = 3.0;
 
-/// The CPU nanoseconds that this thread needs to decode one lean span with prost and drop it.
+/// Returns the CPU nanoseconds that this thread needs to decode one lean span with prost and drop
+/// it.
 fn decode_nanos() -> f64 {
     let ring = Ring::new(Recipe {
         profile: Profile::Lean,
@@ -322,7 +323,7 @@ fn decode_nanos() -> f64 {
     (cpu() - before).as_nanos() as f64 / (n_decoded as f64 * SPANS_PER_REQUEST as f64)
 }
 
-/// The typical traffic of an agent: a few spans at a time.
+/// Measures the typical traffic of an agent: a few spans at a time.
 pub(crate) fn small(plan: &Plan) -> io::Result<()> {
     for spans_per_request in [1, 12, 48] {
         let mut loads = [loader(Profile::Lean, N_OPEN, spans_per_request, 9)?.0];
@@ -385,8 +386,8 @@ pub(crate) fn small(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// The additional cost of compressed requests over plain ones, for spanscore and for the null
-/// receiver. Scoring is off: it sees the same bytes either way, and its noise would exceed the
+/// Measures how much more compressed requests cost than plain ones, for spanscore and for the null
+/// receiver. Scoring is off: it reads the same bytes in both cases, and its noise would exceed the
 /// difference.
 pub(crate) fn gzip(plan: &Plan) -> io::Result<()> {
     for (profile, n) in [(Profile::Lean, 300), (Profile::Genai, 30)] {
@@ -431,7 +432,7 @@ pub(crate) fn gzip(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// OTLP/HTTP, the default of most SDKs, beside OTLP/gRPC.
+/// Compares OTLP/HTTP, the default of most SDKs, with OTLP/gRPC.
 pub(crate) fn http(plan: &Plan) -> io::Result<()> {
     let variant = Variant {
         http: true,
@@ -474,7 +475,7 @@ pub(crate) fn http(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// One thread that answers requests, beside one for each core.
+/// Compares one thread that answers requests with one thread for each core.
 pub(crate) fn scaling(plan: &Plan) -> io::Result<()> {
     let mut loads = [
         loader(Profile::Lean, N_OPEN, SPANS_PER_REQUEST as usize, 9)?.0,
@@ -548,7 +549,8 @@ pub(crate) fn scaling(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// Goal 9, against the OpenTelemetry Collector at `$OTELCOL`, configured by `benches/peers/*.yaml`.
+/// Goal 9: compares spanscore with the OpenTelemetry Collector at `$OTELCOL`, configured by
+/// `benches/peers/*.yaml`.
 pub(crate) fn peers(plan: &Plan) -> io::Result<()> {
     #[expect(
         clippy::disallowed_methods,

@@ -1,12 +1,12 @@
-//! A control group with a memory limit, for a process that a benchmark starts. It has no swap: at
-//! the limit the process is killed. Used where the benchmark may create groups.
+//! A control group with a memory limit, for a process that a benchmark starts. The group has no
+//! swap: at the limit the process is killed. Used only if the benchmark may create groups.
 
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-/// The mount point of the memory controller in version 1, and the root, in which version 2 has the
-/// files.
+/// The folder of groups, the file with the limit, and the file with the peak: for version 1 of
+/// control groups, then for version 2.
 const GROUPS: [(&str, &str, &str); 2] = [
     (
         "/sys/fs/cgroup/memory",
@@ -16,14 +16,14 @@ const GROUPS: [(&str, &str, &str); 2] = [
     ("/sys/fs/cgroup", "memory.max", "memory.peak"),
 ];
 
-/// A control group, removed when dropped; its process must have ended by then.
+/// A control group, removed when dropped. Its process must have ended before.
 pub(crate) struct Group {
     path: PathBuf,
     failures: PathBuf,
 }
 
 impl Group {
-    /// Creates a group of this name and limit, in bytes; `None` where no group can be created.
+    /// Creates a group with this name and this limit in bytes; `None` if no group can be created.
     pub(crate) fn make(name: &str, limit: u64) -> Option<Self> {
         for (number, (root, limit_file, peak)) in GROUPS.into_iter().enumerate() {
             let path = PathBuf::from(root).join(format!("spanscore-{name}-{}", std::process::id()));
@@ -48,7 +48,8 @@ impl Group {
         fs::write(self.path.join("cgroup.procs"), process.to_string())
     }
 
-    /// Allocations that met the limit: a number (version 1), or the line `max` (version 2).
+    /// Returns how many allocations reached the limit: the file has a number (version 1), or the
+    /// line `max` (version 2).
     pub(crate) fn n_at_limit(&self) -> u64 {
         let text = fs::read_to_string(&self.failures).unwrap_or_default();
         let number = text
@@ -61,8 +62,8 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // A group can be removed only without processes. Fields are dropped in the order of their
-        // declaration, so the processes have ended.
+        // A group can be removed only when it has no processes. The fields of a target are dropped
+        // in the order of their declaration, so the processes have ended.
         let _ = fs::remove_dir(&self.path);
     }
 }

@@ -1,6 +1,6 @@
 //! The requests that the benchmarks send: agents' traces as an SDK exports them, generated from a
-//! seed. A trace has 12 spans (4 model calls, 5 tool calls, 2 inner spans, and last the agent's
-//! span); many traces are open at once, so a request mixes spans of many traces.
+//! seed. A trace has 12 spans (4 model calls, 5 tool calls, 2 inner spans and, last, the agent's
+//! span). Many traces are open at the same time, so a request mixes spans of many traces.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
@@ -19,7 +19,7 @@ pub(crate) enum Profile {
 }
 
 impl Profile {
-    /// The name in the goals.
+    /// Returns the name that the goals use.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Lean => "lean",
@@ -30,7 +30,7 @@ impl Profile {
 
 /// The number of spans in a trace.
 pub(crate) const SPANS_PER_TRACE: usize = 12;
-/// Tools in the order in which each trace calls them, unless two are swapped.
+/// Tools in the order in which each trace calls them; some traces swap two.
 pub(crate) const TOOLS: [&str; 5] = [
     "validate_user",
     "check_inventory",
@@ -39,7 +39,7 @@ pub(crate) const TOOLS: [&str; 5] = [
     "update_crm",
 ];
 
-/// In the order of their ends: model, tools, …, inner spans, the agent's span.
+/// The spans of a trace in the order of their ends.
 const KINDS: [Kind; SPANS_PER_TRACE] = [
     Kind::Model,
     Kind::Tool(0),
@@ -63,9 +63,9 @@ enum Kind {
     Agent,
 }
 
-/// Requests that can be sent again and again, since their traces get new ids in each turn: the last
-/// spans in the ring belong to traces that continue at its beginning, so every trace is complete
-/// however long a benchmark sends.
+/// Requests that can be sent repeatedly, because their traces get new ids in each turn. The last
+/// spans in the ring belong to traces that continue at its beginning, so that every trace is
+/// complete however long a benchmark runs.
 pub(crate) struct Ring {
     requests: Vec<Template>,
     traces_per_lane: u64,
@@ -79,10 +79,10 @@ struct Template {
 
 /// One span of a request, and the source of its ids.
 struct Place {
-    /// The position of the 16 bytes of its trace id.
+    /// The position in the body of the 16 bytes of the trace id.
     offset: usize,
     lane: u32,
-    /// The position of its trace in its lane.
+    /// The position of the trace in its lane.
     nth: u32,
     span_id: u64,
     is_root: bool,
@@ -92,9 +92,9 @@ struct Place {
 pub(crate) struct Filled {
     /// An encoded `ExportTraceServiceRequest`.
     pub(crate) body: Vec<u8>,
-    /// The number of traces that end in it.
+    /// The number of traces whose last span is in the request.
     pub(crate) n_roots: u64,
-    /// The sum of the [`digest`]s of its spans.
+    /// The sum of the [`digest`]s of the request's spans.
     pub(crate) digest: u64,
 }
 
@@ -105,12 +105,13 @@ pub(crate) struct Recipe {
     /// The number of traces that are open at any time.
     pub(crate) n_open: usize,
     pub(crate) spans_per_request: usize,
-    /// The ring has this many requests, or a few more.
+    /// The minimum number of requests in the ring.
     pub(crate) min_requests: usize,
     pub(crate) seed: u64,
 }
 
-/// A number for a span, to be summed: equal sums on both sides mean that each span arrived once.
+/// Returns a number for a span. If the sums of these numbers are equal on both sides, each span
+/// arrived once.
 pub(crate) fn digest(trace_id: &[u8], span_id: &[u8]) -> u64 {
     let word = |bytes: &[u8]| {
         bytes
@@ -189,12 +190,12 @@ impl Ring {
         }
     }
 
-    /// The number of requests before the first repeats.
+    /// Returns the number of requests in the ring.
     pub(crate) fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// The request at a position of an endless stream; there may be several streams.
+    /// Returns the request at a position of an endless stream. There may be several streams.
     pub(crate) fn fill(&self, stream: u64, position: u64) -> Filled {
         let n_requests = self.requests.len() as u64;
         let template = &self.requests[(position % n_requests) as usize];
@@ -276,7 +277,7 @@ impl Template {
 const RESOURCE_SPANS: u32 = 1;
 const SCOPE_SPANS: u32 = 2;
 const SPANS: u32 = 2;
-/// Offset of the trace id in a span: after the key and the length of the id.
+/// The offset of the trace id in a span, after the id's key and length.
 const TRACE_ID_AT: usize = 2;
 
 fn delimit(tag: u32, len: usize, out: &mut Vec<u8>) {
@@ -288,7 +289,7 @@ struct Trace {
     root: [u8; 8],
     conversation: u32,
     start_unix_nanos: u64,
-    /// The tools in the order of this trace.
+    /// The tools in the order in which this trace calls them.
     tools: [&'static str; 5],
 }
 
@@ -448,7 +449,7 @@ impl Author {
         }
     }
 
-    /// English-looking text with log-uniform length: many short texts, a few long ones.
+    /// Returns English-looking text with log-uniform length: many short texts, a few long ones.
     fn prose(&mut self, shortest: usize, longest: usize) -> String {
         const WORDS: [&str; 16] = [
             "the order",

@@ -1,12 +1,12 @@
-//! Measures variants against each other on a noisy machine: thread CPU time, variants in turn
-//! within each round, the median of the rounds' ratios with the least and the greatest (a shared
-//! core moves absolute times by a fifth, ratios by a tenth).
+//! Measures variants against each other on a noisy machine. It uses thread CPU time, runs the
+//! variants in turn within each round, and reports the median, minimum and maximum of the rounds'
+//! ratios: a shared core changes absolute times by a fifth, ratios by a tenth.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn cpu_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
@@ -16,13 +16,11 @@ fn cpu_time() -> Duration {
 pub(crate) struct Ratio {
     /// Nanoseconds per item, median over the rounds.
     pub(crate) measured_nanos: f64,
-    /// The same figure for the other variant.
+    /// Nanoseconds per item of the other variant.
     pub(crate) base_nanos: f64,
-    /// Median, least and greatest of the rounds' ratios.
+    /// Median of the rounds' ratios.
     pub(crate) median: f64,
-    /// Least.
     pub(crate) min: f64,
-    /// Greatest.
     pub(crate) max: f64,
 }
 
@@ -39,12 +37,12 @@ pub(crate) fn compare(
         variant();
         (cpu_time() - before).as_nanos() as f64 / n_items as f64
     };
-    // Run once without measuring, to fill caches and the allocator.
+    // Runs once without measuring, to fill caches and the allocator.
     time(&mut measured);
     time(&mut base);
     let rounds: Vec<(f64, f64)> = (0..n_rounds)
         .map(|round| {
-            // Alternate the order, so that neither variant always runs second.
+            // Alternates the order, so that neither variant always runs second.
             if round % 2 == 0 {
                 let measured = time(&mut measured);
                 (measured, time(&mut base))

@@ -1,4 +1,4 @@
-//! J8 to J11: CPU time, the time to an answer, and the bytes written to the disk.
+//! J8 to J11: CPU time, the time until an answer, and the bytes written to the disk.
 
 use std::io;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::target::{Dose, Target};
 use crate::throughput::{N_OPEN, Row, rounds};
 use crate::{Plan, loader};
 
-/// Requests of twelve lean spans, in bytes.
+/// The size in bytes of a request with twelve lean spans.
 const SMALL: usize = 4_800;
 
-/// Number of senders of these requests.
+/// Number of senders of such requests.
 const N_SENDERS: u64 = 8;
 
 /// Requests per second that a sidecar with a journal can handle.
@@ -49,7 +49,7 @@ pub(super) fn costs(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// J9: small requests, and which of their parts costs how much.
+/// J9: small requests, and the cost of each step of the journal.
 pub(super) fn small(plan: &Plan) -> io::Result<()> {
     const WARM_UP: u64 = 500;
     let mut loads = [loader(Profile::Lean, N_OPEN, 12, 9)?.0];
@@ -84,7 +84,7 @@ pub(super) fn small(plan: &Plan) -> io::Result<()> {
         spread(bare.iter().copied()),
         "CPU µs",
     );
-    // A sidecar that never idles takes several requests at each wake.
+    // A sidecar that never idles accepts several requests at each wake.
     let mut paced = [Series::new(), Series::new()];
     for _ in 0..plan.n_rounds {
         for (row, costs) in rows.iter_mut().zip(&mut paced) {
@@ -108,7 +108,7 @@ pub(super) fn small(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// J10: the time to an answer.
+/// J10: the time until an answer.
 pub(super) fn waits(plan: &Plan) -> io::Result<()> {
     for (n_senders, n_requests, limit) in [(1, 1_000, 1.3), (8, 400, 2.0), (64, 100, 4.0)] {
         let n_requests = if plan.is_short { 5 } else { n_requests };
@@ -145,7 +145,7 @@ pub(super) fn waits(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// J11: the bytes written to the disk, which must be idle otherwise.
+/// J11: the bytes written to the disk, which no other program may use meanwhile.
 pub(super) fn bytes(plan: &Plan) -> io::Result<()> {
     heading("journal, bytes at the disk for each byte of a request");
     let [_, with] = &variants(plan);
@@ -162,7 +162,7 @@ pub(super) fn bytes(plan: &Plan) -> io::Result<()> {
         target.turn(&mut load, dose(n / 5))?;
         let (mut ratios, mut others) = (Series::new(), Series::new());
         for _ in 0..plan.n_rounds {
-            // The bytes that other programs write in a second.
+            // First, the bytes that other programs write in a second.
             let before = device_bytes()?;
             pause(Duration::from_secs(1));
             others.push((device_bytes()? - before) / super::MIB);

@@ -14,10 +14,10 @@ use crate::target::{Target, Variant, numbers};
 use crate::throughput::N_OPEN;
 use crate::{Plan, loader};
 
-/// Requests in flight together (`forward.max_concurrency`).
+/// Maximum number of concurrent requests (`forward.max_concurrency`).
 const N_IN_FLIGHT: f64 = 8.0;
 
-/// J5: the backend refuses everything for a minute, while requests continue to arrive.
+/// J5: the backend refuses every request for a minute, while requests continue to arrive.
 pub(super) fn outage(plan: &Plan) -> io::Result<()> {
     const RATE: u64 = 40;
     let (before, away, after) = if plan.is_short { (1, 2, 3) } else { (15, 60, 45) };
@@ -25,7 +25,7 @@ pub(super) fn outage(plan: &Plan) -> io::Result<()> {
     let [_, with] = variants(plan);
     let with = with.set("memory.limit=128MiB");
     let mut target = Target::sidecar(1, &with)?;
-    // This many requests fill the memory of closed traces.
+    // These requests fill the memory of closed traces.
     let n_requests = RATE * (before + away + after);
     target.pace(&mut load, RATE * before, RATE)?;
     target.sink.ask_for_list("arrivals")?;
@@ -76,7 +76,8 @@ pub(super) fn outage(plan: &Plan) -> io::Result<()> {
         latest = latest.max(*due);
         overtaken = overtaken.max(latest - due);
     }
-    // Waits until the requests of the outage have arrived.
+    // Draining lasts from the first arrival after the outage until the last request that was due
+    // before its end has arrived.
     let drained: Vec<u64> = arrivals
         .iter()
         .filter(|(at, _)| *at > up_at)
@@ -105,7 +106,7 @@ pub(super) fn outage(plan: &Plan) -> io::Result<()> {
         5.0,
     );
     line("   drained", spread([n_drained / took * size]), "MiB/s");
-    // Requests in flight together arrive in any order, and a probe may be any request.
+    // Concurrent requests arrive in any order, and a probe may be any request.
     goal(
         "J5  overtaken, s (none, rounded)",
         spread([overtaken as f64 / 1e9]),
