@@ -1,6 +1,6 @@
-//! Times `constraints` on runs: every template on 256 calls and on 4 096 overlapping calls; a
-//! hundred rules together, on runs that overlap in several ways; and rules that read values, on 1
-//! 000 calls. Prints the times, their growth from the shorter to the longer run, and the peak
+//! Times `constraints` on runs: every template on 256 calls and on 4,096 overlapping calls; a
+//! hundred rules together, on runs that overlap in several ways; and rules that read values, on
+//! 1,000 calls. Prints the times, their growth from the shorter to the longer run, and the peak
 //! memory. Run it with `cargo bench --bench rules`. With `cargo bench --bench rules -- --check`, it
 //! fails if a goal is missed; the machine must be idle otherwise.
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 /// The limit for one rule on 256 calls.
 const MOST_A_RULE: Duration = Duration::from_millis(1);
-/// The limit for a hundred rules on 4 096 calls.
+/// The limit for a hundred rules on 4,096 calls.
 const MOST_OF_ALL: Duration = Duration::from_secs(1);
 /// The limit for the memory of judging, without the calls themselves.
 const MOST_MEGABYTES: u64 = 64;

@@ -66,7 +66,7 @@ impl std::error::Error for JsonError {
 /// # Errors
 /// The body is not JSON, not an object, nested more than 128 deep, or contains a value that does
 /// not match its field. A null field counts as absent, a null among messages as an empty message; a
-/// null among numbers is rejected. Ids of spans and links must have their length or be empty.
+/// null among numbers is rejected. Ids of spans and links must have the right length or be empty.
 pub fn traces(body: &[u8]) -> Result<Vec<u8>, JsonError> {
     transcode(body, "ExportTraceServiceRequest")
 }

@@ -6,11 +6,11 @@ use std::cmp::Reverse;
 /// The default for the maximum number of shares.
 pub const MAX_SHARES: usize = 256;
 
-/// Maximum size of a share after an addition, as a multiple of the bytes that remain free. A single
-/// user gets seven eighths of the budget.
+/// A share may grow to this many times the bytes that then remain free in the budget: a single user
+/// gets seven eighths.
 const TIMES_FREE: usize = 7;
 
-/// The index of a share. A key keeps its index while its share is not empty.
+/// The index of a share. A key retains its index while its share is not empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShareIdx(u16);
 

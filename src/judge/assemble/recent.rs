@@ -1,6 +1,5 @@
 //! Recently closed traces, remembered so that late spans are recognised. If memory is short, the
-//! heaviest peer's oldest traces first lose their spans, which leaves a hash and a time, and are
-//! then forgotten.
+//! heaviest peer's oldest traces are first reduced to a hash and a time, and then forgotten.
 
 use hashbrown::HashTable;
 use otlp::span::{PeerId, TraceId};

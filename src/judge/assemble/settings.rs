@@ -48,7 +48,7 @@ pub struct Settings {
     /// A trace is incomplete if one of its top spans began before the trace history and did not end
     /// at least this long before the history's start. `None` disables this check.
     pub restart_guard: Option<Duration>,
-    /// The time from a start, or a change of the replicas, until the trace history starts: until
+    /// The time from a start, or a change of the replicas, until the trace history starts. Until
     /// the router is up to date, spans of traces that began elsewhere may still arrive here.
     pub warm_up: Duration,
     /// True if other replicas receive a part of the traces.
@@ -60,7 +60,7 @@ pub struct Settings {
     /// Maximum bytes of one trace, at most [`Settings::MAX_SIZE_LIMIT`] and half of a partition's
     /// share of `max_open_size`.
     pub size_limit: usize,
-    /// Maximum number of open traces, and of remembered ids of traces with unscored spans.
+    /// Maximum number of open traces, and of remembered traces that had spans forwarded unscored.
     pub max_open_traces: usize,
     /// Maximum bytes of all open traces.
     pub max_open_size: usize,

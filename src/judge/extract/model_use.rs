@@ -11,24 +11,22 @@ pub struct Tokens {
     pub n_without: u64,
 }
 
-/// The model calls of a run and their tokens. The default: no call was seen, no total was recorded.
+/// The model calls of a run and their tokens. By default no call was seen and no total recorded.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct ModelUse {
     pub n_calls: u64,
-    /// Lower bound of the model calls: spans that a cut trace lacks could show that some of the
-    /// calls seen are the same call.
+    /// Lower bound of the model calls. In a cut trace, missing spans could merge some of the calls
+    /// that were seen.
     pub n_certain: u64,
     /// True if no model call was seen and the tokens are the totals that agents recorded.
     pub from_agent: bool,
     /// True if some criterion read model tokens when the run was seen; otherwise the tokens were
     /// not stored.
     pub is_usage_kept: bool,
-    /// True if the run made no model call for certain: its trace has none, other traces of its
-    /// service do.
+    /// True if the trace has no model calls but other traces of the service do: the run certainly
+    /// made none.
     pub others_have_models: bool,
-    /// Tokens that were read.
     pub input: Tokens,
-    /// Tokens that were written.
     pub output: Tokens,
     /// Tokens that were read or written, including those of calls that recorded only a total.
     pub total: Tokens,

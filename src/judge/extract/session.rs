@@ -40,7 +40,7 @@ impl Trajectory {
                 calls.push((moment, turn_idx, call));
             }
             n_groups += max_group.map_or(0, |group| group + 1);
-            // All calls of complete turns have line 0.
+            // Calls of complete turns have line 0 (see `CallUncertainty::line`).
             n_lines += if turn.cut_short { max_line + 1 } else { 0 };
             let n_runs = agent_runs.len();
             agent_runs.extend(turn.agent_runs.iter().cloned().map(|run| AgentRun {
@@ -95,7 +95,7 @@ impl Trajectory {
         })
     }
 
-    /// Returns the first `max_calls` calls as a cut trajectory; `self` if there are no more calls.
+    /// Returns the trajectory cut short after `max_calls` calls; unchanged if it has no more.
     pub(crate) fn with_first_calls(self: &Arc<Self>, max_calls: usize) -> Arc<Self> {
         if self.tool_calls.len() <= max_calls {
             return Arc::clone(self);
@@ -118,7 +118,7 @@ impl Trajectory {
         TraceId::try_new(&self.session_hash()?.finalize()[..16])
     }
 
-    /// Returns the size in bytes, as if no text were shared; without arguments and results unless
+    /// Returns the size in bytes, as if no text were shared. Counts arguments and results only if
     /// `has_values`.
     pub fn size(&self, has_values: bool) -> usize {
         /// Bytes that the allocator and the reference counts add to a shared text.

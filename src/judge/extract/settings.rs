@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// `tools`: how tool calls are recognised.
+/// The section `tools`, which decides how tool calls are recognised.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tools {
@@ -34,7 +34,7 @@ pub enum Handoffs {
     /// the trace.
     #[default]
     Auto,
-    /// No calls.
+    /// No call is a transfer.
     Off,
     /// Calls whose name matches one of these globs (`*` and `?`).
     Globs(Vec<String>),
@@ -50,8 +50,8 @@ pub struct CustomConvention {
     /// The kind of the spans: `tool` calls, `agent` runs, or `model` calls.
     #[serde(default)]
     pub kind: SpanKind,
-    /// Attributes and values that a span of this kind must have, all of them; numbers and booleans
-    /// as their JSON text.
+    /// Attributes and values that mark a span of this kind, which must have all of them. Numbers
+    /// and booleans are written as JSON text.
     #[serde(rename = "match")]
     pub matches: BTreeMap<String, String>,
     /// Attributes and values that mark a failed call: a span that has all of them failed. A span

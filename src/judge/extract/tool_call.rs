@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use super::uncertainty::CallUncertainty;
 
-/// A call of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCall {
     /// The tool's name; `(unnamed)` if the span names none.
@@ -32,9 +31,9 @@ pub struct ToolCall {
     pub parallel_group: Option<u32>,
     /// The call's span; `None` for a call from a log record.
     pub span_id: Option<SpanId>,
-    /// The start, Unix nanoseconds.
+    /// The start in Unix nanoseconds.
     pub start_unix_nanos: u64,
-    /// The end, Unix nanoseconds.
+    /// The end in Unix nanoseconds.
     pub end_unix_nanos: u64,
     /// The convention that recognised the call, by its file's name (`…messages` for calls read from
     /// model messages).
@@ -52,9 +51,7 @@ pub struct ToolCall {
 /// the call had none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CapturedParts {
-    /// Arguments.
     pub args: bool,
-    /// Results.
     pub result: bool,
 }
 
@@ -74,7 +71,6 @@ pub struct Payload {
     /// The text as received (unwrapped), which patterns and text equality read; compact JSON for
     /// values received as OTLP arrays or maps.
     pub text: Arc<str>,
-    /// The parser of the text.
     read: fn(&str) -> (Value, KeptPart),
     /// Boxed because most payloads are never parsed, and calls are moved.
     json: OnceLock<Box<(Value, KeptPart)>>,

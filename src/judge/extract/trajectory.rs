@@ -49,7 +49,7 @@ pub struct Trajectory {
     pub from_messages: bool,
     /// True if other traces may contain arguments and results that the calls lack.
     pub completed_elsewhere: bool,
-    /// True for a single agent run of the trace.
+    /// True if the trajectory covers a single agent run, not the whole trace.
     pub is_agent_run: bool,
     /// True if the first model request repeated answers of earlier turns of the session; `None` if
     /// unknown.
@@ -114,7 +114,6 @@ pub struct Subject {
 /// An agent run of a trace.
 #[derive(Debug, Clone)]
 pub struct AgentRun {
-    /// The agent's name.
     pub name: Arc<str>,
     /// The fields of the span that scores need.
     pub subject: Subject,

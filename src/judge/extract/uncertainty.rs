@@ -7,11 +7,11 @@ pub struct CallUncertainty {
     /// True if the call may turn out to be no call, the same call as another in the list, or a call
     /// of another name.
     pub may_go: bool,
-    /// True if a missing call of the same name may enclose this one, and then counts for both: the
-    /// outer call began earlier, and has its own arguments and end.
+    /// True if a missing call of the same name may enclose this one and would then count for both:
+    /// the outer call began earlier, and has its own arguments and end.
     pub may_fold: bool,
-    /// The line of the call: calls of one line keep their order; between lines the order may
-    /// change.
+    /// The line of the call. Calls of one line never change their order; calls of different lines
+    /// may.
     pub line: u32,
     /// True if the arguments may change.
     pub args: bool,
@@ -19,8 +19,8 @@ pub struct CallUncertainty {
     pub outer_args: bool,
     /// True if the result may change.
     pub result: bool,
-    /// True if the failure may change; for a call known from messages only it is unknown, also in a
-    /// complete trace.
+    /// True if it may change whether the call failed. The outcome of a call known only from
+    /// messages is unknown even in a complete trace.
     pub error: bool,
 }
 

@@ -146,7 +146,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
                 && !reported.is_empty()
                 && let Some(session_id) = merged.session_id()
             {
-                // A session that a stop ended continues after the restart.
+                // A session that was judged because of a shutdown continues after the restart.
                 let is_final = is_final && due.completeness != CloseReason::Shutdown;
                 // Marks of turns need records; the mark of a session needs none.
                 let marked = Marked::Session { is_final };

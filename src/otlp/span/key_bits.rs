@@ -9,7 +9,7 @@ const N_WORDS: usize = 3;
 pub struct KeyBits([u64; N_WORDS]);
 
 impl KeyBits {
-    /// No keys.
+    /// The empty set.
     pub const NONE: Self = Self([0; N_WORDS]);
     /// The number of keys that have a bit.
     pub const CAPACITY: usize = N_WORDS * 64;

@@ -130,7 +130,7 @@ impl KeySet {
     }
 
     /// Adds a key if it is new, and returns its number. A known key retains its rule, unless the
-    /// rule is [`Keep::Asked`]. A set has at most 65 535 keys; further keys are not stored.
+    /// rule is [`Keep::Asked`]. A set has at most 65,535 keys; further keys are not stored.
     pub fn add(&mut self, key: &str, keep: Keep) -> KeyId {
         if let Some(&id) = self.exact.get(key.as_bytes()) {
             if let Some((_, rule @ Keep::Asked)) = self.keys.get_mut(usize::from(id.0)) {

@@ -1,5 +1,5 @@
 //! The structure of a convention: how it recognises a tool call, an agent run and a model call,
-//! which keys have the parts of a call, and optional hooks that combine several spans.
+//! which keys contain the values of a call, and optional hooks that combine several spans.
 
 use std::borrow::Cow;
 
@@ -20,14 +20,14 @@ pub(crate) type SpanIdx = usize;
 pub(crate) struct Convention {
     /// The name of the file or row; also the value of `ToolCall::convention`.
     pub(crate) name: &'static str,
-    /// Attributes of which one is enough to try the convention on a span.
+    /// Attributes that make a span a candidate for the convention.
     pub(crate) marks: KeyBits,
-    /// Span-name prefixes of which one is enough to try the convention on a span.
+    /// Prefixes of span names that make a span a candidate for the convention.
     pub(crate) span_names: &'static [&'static str],
     /// True if the convention recognises log records.
     pub(crate) of_records: bool,
-    /// True if instrumentations by several authors use the convention: that one of them captures
-    /// values then proves nothing about another.
+    /// True if instrumentations by several authors use the convention. Values that one of them
+    /// captures then prove nothing about another.
     pub(crate) written_by_many: bool,
     /// True if the span above a model span names every call of the reply, so that a cut reply hides
     /// no call.
@@ -39,7 +39,7 @@ pub(crate) struct Convention {
     pub(crate) roles: Option<fn(&View<'_>) -> OwnRoles>,
     pub(crate) is_call: Option<fn(&View<'_>) -> bool>,
     pub(crate) call: Option<for<'a> fn(&View<'a>) -> SpanCall<'a>>,
-    /// Returns the agent whose run the span is; with `roles`, called only for spans with that role.
+    /// Returns the agent whose run the span records. If `roles` is set, called only for agent runs.
     pub(crate) agent_run: Option<AgentName>,
     pub(crate) is_model: Option<fn(&View<'_>) -> bool>,
 
@@ -69,7 +69,7 @@ pub(crate) type AgentName = for<'a> fn(&View<'a>) -> Option<Cow<'a, str>>;
 pub(crate) struct Kinds {
     /// The attribute that names the kind.
     pub(crate) kind: Option<KeyId>,
-    /// The values of `kind` for a tool call, an agent run and a model call, in any case.
+    /// The values of `kind` for a tool call, an agent run and a model call; case is ignored.
     pub(crate) tool: &'static [&'static str],
     pub(crate) agent: &'static [&'static str],
     pub(crate) model: &'static [&'static str],
@@ -129,7 +129,7 @@ pub(crate) struct RecognisedSpan<'a> {
     pub(crate) view: View<'a>,
     /// The call that the span records.
     pub(crate) call: Option<SpanCall<'a>>,
-    /// The agent whose run the span is.
+    /// The agent, if the span records an agent's run.
     pub(crate) agent: Option<Cow<'a, str>>,
     pub(crate) is_model: bool,
 }

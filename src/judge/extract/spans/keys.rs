@@ -1,5 +1,5 @@
-//! The table of the attributes and events that extraction reads. The scan stores nothing else of a
-//! span.
+//! The table of the attributes and events that extraction reads. The scan stores them, and the
+//! attributes that settings and criteria name.
 
 use otlp::span::{Keep, KeyBits, KeyId, KeyRule};
 
@@ -25,8 +25,8 @@ enum Class {
     Field,
 }
 
-/// Declares the table: for each row a constant whose id is the row's position, the form in which
-/// the scan keeps the value, and the class.
+/// Declares the table. Each row has a constant, whose id is the row's position, the form in which
+/// the scan stores the value, and the class of the value.
 macro_rules! keys {
     ($($(#[doc = $section:literal])* $name:ident = $key:literal $keep:ident $class:ident,)*) => {
         #[expect(

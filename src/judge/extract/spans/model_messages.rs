@@ -34,7 +34,7 @@ pub(crate) fn announcement(span: &View<'_>, max_size: usize) -> Announcement {
         return Announcement::default();
     }
     let flattened = flattened_reply(span, max_size);
-    // A flattened reply contains the same as the provider's own answer, which is often much longer.
+    // A flattened reply is as complete as the provider's own answer, which is often much longer.
     let is_flattened = span.has(keys::OI_OUTPUT_ROLE) && !flattened.cut;
     let replies = keys::REPLIES.iter().map(|&key| {
         let attribute = span.attribute(key);
@@ -168,7 +168,7 @@ fn json_text(value: Value<'_>) -> Option<&str> {
 
 /// Reads flattened replies: `llm.output_messages.0.message.tool_calls.1.tool_call.function.name`,
 /// the older `gen_ai.completion.0.tool_calls.1.name`, and `gen_ai.completion.1.function_call.name`,
-/// whose number counts the calls.
+/// in which 1 is the number of the call.
 fn flattened_reply(span: &View<'_>, max_size: usize) -> Announcement {
     const SPELLINGS: [KeyId; 3] = [
         keys::OI_OUTPUT_MESSAGES,

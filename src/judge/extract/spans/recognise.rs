@@ -23,7 +23,7 @@ use crate::extract::settings::{CustomConvention, SpanKind, Tools};
 pub struct Recogniser {
     pub(crate) tools: Tools,
     keys: KeySet,
-    /// `tools.name_attributes`.
+    /// The keys of `tools.name_attributes`.
     names: Vec<KeyId>,
     ignored: HashSet<String>,
     custom: Vec<CompiledConvention>,
@@ -317,7 +317,7 @@ impl<'a> ConventionRef<'a> {
         }
     }
 
-    /// Reads the call of a span by its convention.
+    /// Reads the call of a span by this convention.
     pub(crate) fn call<'s>(self, span: &View<'s>) -> SpanCall<'s> {
         match self {
             Self::BuiltIn(id) => id.get().call(span),

@@ -33,7 +33,7 @@ impl<'a> UsageReport<'a> {
         }
     }
 
-    /// Returns true if both are of one call. `None` if only tokens read or only tokens written
+    /// Returns true if both report the same call. `None` if only tokens read or only tokens written
     /// differ, because instrumentations may count differently.
     pub(crate) fn is_of_one_call(&self, other: &Self) -> Option<bool> {
         if let (Some(one), Some(other)) = (self.response_id, other.response_id) {
@@ -111,8 +111,8 @@ impl Usage {
         sides.or_else(within).or(own)
     }
 
-    /// Returns lower bounds for the tokens of one call, whose usage is this one or another of at
-    /// least `least`.
+    /// Returns lower bounds for the tokens of one call with two recorded usages: this one, and one
+    /// of at least `least`.
     pub(crate) fn least_of_one_call(self, least: [u64; 3]) -> [u64; 3] {
         let [input, output] = [0, 1].map(|side| {
             let is_less = self.is_whole[side] && self.tokens[side] < least[side];

@@ -108,7 +108,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns true if the attribute equals the word, in any case, with or without quotes.
+    /// Returns true if the attribute equals the word, ignoring case and surrounding quotes.
     pub(crate) fn is(&self, key: KeyId, word: &str) -> bool {
         self.has(key) && self.str(key).is_some_and(|text| is_word(text, word))
     }
@@ -127,7 +127,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Returns true if the text equals the word, in any case, with or without quotes.
+/// Returns true if the text equals the word, ignoring case and surrounding quotes.
 pub(crate) fn is_word(text: &str, word: &str) -> bool {
     let is_quoted = text.len() > word.len();
     let text = if is_quoted { text.trim_matches('"') } else { text };

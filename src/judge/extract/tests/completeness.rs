@@ -1,4 +1,4 @@
-//! Traces that may be incomplete, and traces of hostile shape.
+//! Tests traces that may be incomplete, and traces of hostile shape.
 
 use std::time::{Duration, Instant};
 

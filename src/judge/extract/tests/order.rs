@@ -1,4 +1,4 @@
-//! Order, steps, parallel groups and agents of the calls of a trace.
+//! Tests the order, steps, parallel groups and agents of a trace's calls.
 
 use super::{Made, agent, model, names, span, taken, tool};
 

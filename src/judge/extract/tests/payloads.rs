@@ -1,4 +1,4 @@
-//! Parsing and cutting of values, and the sources for values that a span lacks.
+//! Tests the parsing and cutting of values, and the sources for values that a span lacks.
 
 use serde_json::json;
 

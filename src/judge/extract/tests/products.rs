@@ -1,5 +1,5 @@
-//! Spans of products without a capture in `tests/captures`, as documented or observed. Does not
-//! prove that newer versions write the same.
+//! Tests spans of products without a capture in `tests/captures`, as documented or observed. Does
+//! not prove that newer versions write the same spans.
 
 use serde_json::json;
 

@@ -214,8 +214,8 @@ fn are_distinct(roles: &SpanRoles<'_>, drafts: &[Draft]) -> bool {
 
 /// Returns for each draft, in order, the span of the earlier draft of the same call, if any.
 fn originals(roles: &SpanRoles<'_>, drafts: &[Draft]) -> Vec<Option<SpanIdx>> {
-    // The latest stored draft of each id and name, and for each draft the previous one of its id
-    // and name.
+    // For each id and name, the latest draft that is no duplicate; for each draft, the previous
+    // draft with its id and name.
     let mut latest: HashMap<(&str, &str), usize> = HashMap::with_capacity(drafts.len());
     let mut before: Vec<Option<usize>> = vec![None; drafts.len()];
     // For each call, the most complete arguments of the reports folded into it.
@@ -319,7 +319,7 @@ fn absorb(kept: &mut Draft, draft: Draft) {
 /// span, calls that overlap in time share one.
 fn set_groups(turns: &Turns, drafts: &mut [Draft]) {
     let (group_of, sizes) = groups(turns, drafts);
-    // Groups of several calls are numbered by their first calls.
+    // Groups of several calls are numbered in the order of their first calls.
     let mut number = 0;
     let numbers: Vec<Option<u32>> = (sizes.iter())
         .map(|&size| {

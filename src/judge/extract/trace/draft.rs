@@ -28,8 +28,8 @@ pub(crate) struct Draft {
     pub(crate) poorly_named: bool,
     /// True if the span itself decides whether the call failed, by an error or by the status OK.
     pub(crate) settled: bool,
-    /// True if spans of the call have its arguments as a clear map, in a trace that was cut short.
-    /// A span with other arguments then reports another call.
+    /// True if a span of the call has uncut, comparable arguments in a map; set only in a trace
+    /// that was cut short. A span with other arguments then reports another call.
     pub(crate) has_clear_map: bool,
     /// The end of the last failed attempt within the call.
     pub(crate) failed_until: u64,

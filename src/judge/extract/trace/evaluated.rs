@@ -62,8 +62,8 @@ fn shows_hole(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
     roles.spans[top].parent_is_local() || !roles.runs.iter().any(|run| run.span == top)
 }
 
-/// Decides for each topmost span whether it is a top span: a span without a parent, or with a
-/// remote parent and an agent's work below it.
+/// Returns a test for top spans among the topmost spans. A top span has no parent, or has a remote
+/// parent and an agent's work below it.
 fn is_top_span(roles: &SpanRoles<'_>) -> impl Fn(SpanIdx) -> bool {
     let mut holds_agent = vec![false; roles.spans.len()];
     for run in &roles.runs {

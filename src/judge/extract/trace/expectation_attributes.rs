@@ -1,5 +1,5 @@
-//! Reads how a run asks to be judged: its test case, criteria to apply, and an expectation. The
-//! attributes are on the evaluated span, the spans above it, or its resource.
+//! Reads the attributes by which a run affects its own judgement: its test case, criteria to apply,
+//! and an expectation. They are on the evaluated span, the spans above it, or its resource.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::extract::spans::{Recogniser, SpanIdx};
 /// The attributes by which a run affects its own judgement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExpectationAttributes {
-    /// The run's test case: of the evaluated span, else of the nearest span above it that has one,
-    /// else of the resource.
+    /// The run's test case: from the evaluated span, else from the nearest span above it that has
+    /// one, else from the resource.
     pub case_id: Option<Arc<str>>,
     /// The distinct values of [`CRITERIA`](crate::extract::CRITERIA), from the evaluated span
     /// upwards; the resource's value is last.

@@ -117,7 +117,7 @@ fn join_replies(
             if !of_id.is_reused {
                 return Some(of_id.first).filter(is_it);
             }
-            // Only the reply of the call's own turn can contain it.
+            // Only the reply of the call's own turn can contain the call.
             let model = turns.model_at(draft.owner, draft.call.step)?;
             let mut own_turn = of_model.get(&model)?.iter().copied().filter(is_it);
             own_turn.next().filter(|_| own_turn.next().is_none())
@@ -179,8 +179,8 @@ fn lose_args(call: &mut ToolCall) {
     });
 }
 
-/// Returns the calls that each outermost model span announces. Model spans within it repeat the
-/// calls, and are read only if it announces no call, or none with an id.
+/// Returns the calls that each outermost model span announces. Inner model spans repeat the calls;
+/// they are read only if the outermost span announces no call, or none with an id.
 pub(crate) fn replies(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
@@ -306,8 +306,8 @@ struct RequestResult {
 }
 
 impl RequestResults {
-    /// Returns the first result with this id in a request of another model span that did not begin
-    /// before `asked_at`: a request repeats only calls that were made before it.
+    /// Returns the first result with this id in a request that another model span made at or after
+    /// `asked_at`: a request repeats only earlier calls.
     pub(crate) fn of_call(
         &self,
         roles: &SpanRoles<'_>,

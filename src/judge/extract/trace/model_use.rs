@@ -152,7 +152,7 @@ fn add_total(model_use: &mut ModelUse, total: Option<Usage>, is_certain: bool) {
     }
 }
 
-/// Returns for each run whether a model span other than its own lies in it.
+/// Returns true for each run that contains a model span other than its own.
 fn runs_that_hold_models(roles: &SpanRoles<'_>) -> Vec<bool> {
     let mut holds_model = vec![false; roles.runs.len()];
     for (span, role) in roles.recognised.iter().zip(&roles.roles) {
@@ -165,7 +165,7 @@ fn runs_that_hold_models(roles: &SpanRoles<'_>) -> Vec<bool> {
     holds_model
 }
 
-/// Returns the total of each agent run, from the outermost of its spans that has one.
+/// Returns the total that each agent run recorded, from its outermost span with a total.
 fn totals_of_runs(roles: &SpanRoles<'_>) -> Vec<Option<Usage>> {
     let mut totals = vec![None; roles.runs.len()];
     for &span_idx in &roles.tree.parents_first {
@@ -222,8 +222,8 @@ fn calls_beside(roles: &SpanRoles<'_>) -> CallsBeside {
     beside
 }
 
-/// Returns the usage of counted model spans that recorded none: the usage of the spans within them,
-/// or else of their twins.
+/// Returns usages for counted model spans that recorded none: from their inner spans, else from
+/// their twins.
 fn of_inner_models(roles: &SpanRoles<'_>, beside: &CallsBeside) -> HashMap<SpanIdx, Usage> {
     let mut below: HashMap<SpanIdx, Usage> = HashMap::new();
     let mut twins: HashMap<SpanIdx, Usage> = HashMap::new();

@@ -17,9 +17,8 @@ use crate::extract::spans::{Recogniser, SpanIdx};
 pub struct SpanReport {
     pub span_id: SpanId,
     pub name: Arc<str>,
-    /// The number of spans above it in the trace.
+    /// The number of spans above this span in the trace.
     pub depth: u32,
-    /// The role in the trace.
     pub role: SpanRole,
     /// The number of log records with a model's messages that were written in the span.
     pub n_records: usize,

@@ -43,10 +43,9 @@ pub(crate) struct SpanRoles<'a> {
     pub(crate) has_tool_spans: bool,
 }
 
-/// The role of one span.
 #[derive(Clone, Copy)]
 pub(crate) struct Role<'a> {
-    /// The convention that recognised the span; empty for none.
+    /// The convention that recognised the span; empty if there is none.
     pub(crate) convention: &'a str,
     /// The convention that recognised the span as an agent run, even if it is not one.
     run_convention: Option<ConventionId>,
@@ -415,8 +414,8 @@ impl<'a> SpanRoles<'a> {
         )
     }
 
-    /// Returns the innermost run that this run only wraps, as a workflow does, or else the run
-    /// itself. A wrapper has no calls, and the runs directly below it are of one agent.
+    /// Returns the innermost run if this run only wraps it, as a workflow does, else this run. A
+    /// wrapper has no calls, and the runs directly below it belong to one agent.
     pub(crate) fn innermost_of_wrappers(&self, mut run: RunIdx) -> RunIdx {
         if self.runs.iter().all(|inner| inner.parent != Some(run)) {
             return run;
@@ -435,7 +434,7 @@ impl<'a> SpanRoles<'a> {
         run
     }
 
-    /// Returns for each run whether it has calls of tools or models outside the runs within it.
+    /// Returns true for each run that has calls of tools or models outside its inner runs.
     pub(crate) fn runs_with_work(&self) -> Vec<bool> {
         let mut has_own = vec![false; self.runs.len()];
         for (span, role) in self.recognised.iter().zip(&self.roles) {

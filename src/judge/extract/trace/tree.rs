@@ -1,5 +1,6 @@
 //! The tree of a trace's spans: parents, depths, and starts corrected for different clocks.
-//! Near-linear for any parent ids: cycles, a span that is its own parent, thousands of levels.
+//! Building it takes near-linear time for any parent ids: cycles, a span that is its own parent,
+//! thousands of levels.
 
 use hashbrown::HashMap;
 
@@ -22,8 +23,8 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Cuts cycles of parents above their earliest span, so the result does not depend on the order
-    /// of arrival.
+    /// Cuts cycles of parents above their earliest span, so that the result does not depend on the
+    /// order of arrival.
     pub(crate) fn new(trace: &Trace) -> Self {
         let spans = trace.spans.rows();
         let parent_of = |span_idx: SpanIdx| {
@@ -165,7 +166,7 @@ fn parents_first(parent: &[Option<SpanIdx>]) -> Vec<SpanIdx> {
     order
 }
 
-/// Numbers the distinct resources, one entry for each span; empty if all spans share one.
+/// Returns for each span the number of its resource; empty if all spans share one resource.
 fn resource_ids(trace: &TraceSpans) -> Vec<usize> {
     let spans = trace.rows();
     if spans.is_sorted_by(|a, b| a.resource_idx == b.resource_idx) {

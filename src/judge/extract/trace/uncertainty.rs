@@ -55,7 +55,7 @@ pub(crate) fn set_for_calls(
     }
 }
 
-/// Returns for each agent run whether it may turn out to be part of an outer run.
+/// Returns true for each agent run that may turn out to be part of an outer run.
 pub(crate) fn runs_that_may_merge(roles: &SpanRoles<'_>, gates: &Gates<'_>) -> Vec<bool> {
     roles
         .runs

@@ -72,7 +72,7 @@ pub(crate) fn hash(value: &Value) -> u64 {
     hasher.finish()
 }
 
-/// Returns true if the value can be compared with every other value, so contains no number that
+/// Returns true if the value can be compared with every other value: it contains no number that
 /// JSON cannot represent.
 pub(crate) fn is_comparable(value: &Value) -> bool {
     match value {

@@ -33,7 +33,7 @@ pub(crate) struct NewMessages {
     /// The start of the messages in the list's text, and the end of the last whole message.
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// True if an answer precedes them.
+    /// True if an answer precedes the messages.
     pub(crate) follow_answer: bool,
     /// True if the list is complete.
     pub(crate) is_whole: bool,

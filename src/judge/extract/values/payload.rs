@@ -15,7 +15,7 @@ use crate::extract::tool_call::{KeptPart, Payload};
 pub(crate) struct Raw<'a> {
     pub(crate) value: Value<'a>,
     pub(crate) cut: bool,
-    /// True if the sender declares it as plain text, which must not be parsed.
+    /// True if the sender declares the value as plain text, which must not be parsed.
     pub(crate) plain: bool,
 }
 
@@ -140,7 +140,7 @@ fn may_be_opened(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }
 
-/// Returns the text of a value without an envelope. It is parsed on first use, and mostly never.
+/// Returns the text of a value without an envelope. It is parsed on first use, which is rare.
 fn bare<'a>(raw: Raw<'a>, envelope: Envelope, max_size: usize) -> Option<&'a str> {
     let (Value::Str(text) | Value::Json(text)) = raw.value else {
         return None;
@@ -183,7 +183,7 @@ fn read_json(json: Json) -> Parsed {
     }
 }
 
-/// Reads a text, parsed if it is JSON.
+/// Reads a text; parses it if it is JSON.
 fn of_text(text: &str) -> Parsed {
     let (json, kept) = parse(text);
     match json {

@@ -188,7 +188,7 @@ fn is_guidance_to_retry(result: &str) -> bool {
     is_object && words.all(|word| word.find(result.as_bytes()).is_some())
 }
 
-// Built once: building them takes a thousand instructions.
+// Built once, because building the searchers takes a thousand instructions.
 static GUIDANCE_TO_RETRY: LazyLock<[Finder<'static>; 2]> = LazyLock::new(|| {
     [
         "\"ERROR_HANDLED_BY_REFLECT_AND_RETRY_PLUGIN\"",

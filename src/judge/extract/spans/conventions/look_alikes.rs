@@ -134,7 +134,7 @@ const VOLTAGENT_KINDS: Kinds = Kinds {
     name: &[keys::TOOL_NAME],
     poor_name_in_span: Some(|name| name.strip_prefix("tool.execution:")),
     call_id: &[keys::TOOL_CALL_ID],
-    // `tool.parameters` is the schema.
+    // `tool.parameters` contains the tool's schema, not the arguments.
     args: &[keys::PLAIN_INPUT],
     result: &[keys::PLAIN_OUTPUT, keys::ERROR_MESSAGE],
     failed: Some(|span| span.has(keys::ERROR_MESSAGE)),

@@ -74,7 +74,7 @@ impl ConventionId {
         &CONVENTIONS[usize::from(self.0)]
     }
 
-    /// The number in a `Recognition`, in which 0 means no convention.
+    /// Returns the number for a `Recognition`, in which 0 means no convention.
     pub(crate) fn number(self) -> u16 {
         u16::from(self.0) + 1
     }
@@ -117,8 +117,7 @@ pub(crate) fn is_reply_above(name: &str) -> bool {
 
 // === Candidate conventions ===
 
-/// Returns the conventions that could recognise a span with these attributes. Most spans have one
-/// mark, of one convention.
+/// Returns the conventions that could recognise a span with these attributes, usually one.
 pub(crate) fn candidates(view: &View<'_>) -> impl Iterator<Item = ConventionId> {
     let by_kind = if view.is_record() { OF_RECORDS } else { 0 };
     let marks = view.present().intersection(keys::MARKS);
@@ -173,7 +172,7 @@ macro_rules! mask {
     }};
 }
 
-/// For each first byte of a span's name: the conventions that recognise names with this first byte.
+/// The conventions that recognise span names with a given first byte.
 static BY_FIRST_BYTE: [u32; 256] = {
     let mut by_byte = [0; 256];
     let mut convention = 0;

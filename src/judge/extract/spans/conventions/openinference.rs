@@ -71,7 +71,7 @@ pub(super) fn bare_name(name: &str) -> &str {
 }
 
 fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
-    // UiPath marks its agent runs with another kind.
+    // UiPath marks its agent runs in another attribute.
     if span.is(keys::SPAN_TYPE_FLAT, "agentRun") {
         return Some(Cow::Borrowed(span.name()));
     }
