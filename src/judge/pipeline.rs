@@ -60,8 +60,8 @@ const MAX_SLICE: usize = 256 << 10;
 /// Number of inserted spans and log records between two calls of [`JudgementSink::beat`].
 const SPANS_PER_BEAT: usize = 1_024;
 
-/// Assembly, extraction and judgement for one partition of the traces. `C` is the access to the
-/// state that links traces.
+/// Assembles, extracts and judges the traces of one partition. `C` gives access to the state that
+/// traces share.
 #[derive(Debug)]
 pub struct Pipeline<C = CrossTraces> {
     partition: Partition,
@@ -76,9 +76,9 @@ pub struct Pipeline<C = CrossTraces> {
     marks_judged: bool,
     /// All journal records below this number were inserted.
     next_record: u64,
-    /// True if criteria judged sessions since the sessions were last forgotten.
+    /// True if a criterion has judged sessions since all sessions were last forgotten.
     judges_sessions: bool,
-    /// The time at which the next session was due at the last check.
+    /// The next deadline of a session, as of the last check.
     next_session: Option<Instant>,
     /// Results that the sink has not received yet; empty between two calls.
     judged: Judged,
@@ -258,7 +258,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.begin_memory(since, now);
     }
 
-    /// Returns the traces that reached several replicas since the last call on any pipeline.
+    /// Returns the torn traces seen by any pipeline since the last call on any pipeline.
     pub fn take_torn(&mut self) -> TornTraces {
         if self.has_peers {
             self.cross_traces.with(CrossTraces::take_torn)
@@ -288,7 +288,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         }
     }
 
-    /// Returns the access to the state that links traces.
+    /// Returns the access to the state that traces share.
     pub fn cross_traces_mut(&mut self) -> &mut C {
         &mut self.cross_traces
     }
@@ -443,7 +443,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
                             self.judged.unrecognised = extract::unrecognised(&closed.trace);
                         }
                     }
-                    // A later version of a span, or a reload, took away the last call.
+                    // A later version of a span, or a reload, removed the last call.
                     let nothing = Trajectory {
                         completeness: closed.trace.reason,
                         ..Trajectory::of_calls(extracted.trace_id, Vec::new())
@@ -482,12 +482,12 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.judged.n_lost += usize::from(is_lost);
     }
 
-    /// Publishes the extracted results that concern other traces, reopens the traces that they
+    /// Publishes the results that concern other traces, reopens the traces that these results
     /// change, and completes the trajectories with results of other traces.
     fn join(&mut self, extracted: &mut [Extracted], now: Now) {
         let partition = self.partition;
         if !extracted.is_empty() {
-            // Arguments or a result that another trace recorded reopen the trace of the call, as a
+            // An argument or result that another trace recorded reopens the trace of the call, as a
             // late span would.
             let changed = self
                 .cross_traces

@@ -23,15 +23,15 @@ pub enum ShareMeasure {
     Bytes,
 }
 
-/// An amount of a budget.
+/// An amount that a user occupies, in things and in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Held {
     pub n_things: usize,
     pub n_bytes: usize,
 }
 
-/// The amount of a budget that each user occupies. The first `N` − 1 users have separate shares;
-/// all others use the last share together.
+/// The amount that each user of a budget occupies. The first `N` − 1 users have separate shares;
+/// all further users have the last share in common.
 #[derive(Debug)]
 pub struct FairShares<K, const N: usize = MAX_SHARES> {
     total: Held,
@@ -98,7 +98,7 @@ impl<K: Copy + PartialEq, const N: usize> FairShares<K, N> {
         ShareIdx(heaviest.map_or(0, |(idx, _)| idx as u16))
     }
 
-    /// Returns the key of a share; `None` for the last share, which all further keys use.
+    /// Returns the key of a share; `None` for the common last share.
     pub fn key(&self, share: ShareIdx) -> Option<K> {
         let own = self.shares.get(share.idx()).filter(|_| share.idx() < N - 1);
         own.map(|(key, _)| *key)
@@ -137,7 +137,7 @@ impl ShareIdx {
 }
 
 impl Held {
-    /// Returns one thing of this size.
+    /// Returns an amount of one thing with this size.
     pub fn thing(n_bytes: usize) -> Self {
         Self {
             n_things: 1,
@@ -145,7 +145,7 @@ impl Held {
         }
     }
 
-    /// Returns bytes that belong to a thing counted earlier.
+    /// Returns an amount of bytes that belong to a thing counted earlier.
     pub fn bytes(n_bytes: usize) -> Self {
         Self {
             n_things: 0,

@@ -1,6 +1,6 @@
-//! Start times of the trace history of single peers or services whose history was evicted early.
+//! Where the trace history of single peers or services begins, if part of it was evicted early.
 
-/// Maximum number of separate start times.
+/// Maximum number of keys with a separate start time.
 const MAX_BEGINNINGS: usize = 64;
 
 /// The time of the latest forgotten event, by key.
@@ -36,7 +36,7 @@ impl<K: Copy + Eq> Beginnings<K> {
         found.map(|&(_, beginning)| beginning)
     }
 
-    /// Drops the start times that are too old. Returns the latest dropped one.
+    /// Drops the start times that are too old, and returns the latest of them.
     pub(crate) fn expire(&mut self, is_recent: impl Fn(u64) -> bool) -> Option<u64> {
         let mut dropped = None;
         self.0.retain(|&(_, beginning)| {

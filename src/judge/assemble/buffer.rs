@@ -28,7 +28,7 @@ use super::{CloseReason, Closed, Inserted, Memo, Settings, Sizes, Stats};
 /// Assembles spans into traces and returns each trace when it is done.
 ///
 /// `now` must not decrease. Call [`close_due`](Self::close_due) after [`insert`](Self::insert) and
-/// [`mark_unscored`](Self::mark_unscored): until then, traces that a limit closes stay in the
+/// [`mark_unscored`](Self::mark_unscored): until then, traces that a limit closes remain in the
 /// buffer without counting against the budget of open traces. During large insertions, call
 /// [`close_limited`](Self::close_limited) before [`closing_size`](Self::closing_size) grows large.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct TraceBuffer<M> {
     settings: Settings,
     /// The time of tick 0.
     start: Now,
-    /// A cache of the last instant and its tick: all spans of a request have the same instant.
+    /// The last instant and its tick, cached because all spans of a request have the same instant.
     last_tick: (Instant, Tick),
     /// Randomly keyed, so that no sender can choose trace ids that collide. Output order does not
     /// depend on it.
@@ -45,8 +45,8 @@ pub struct TraceBuffer<M> {
     open: Slab<Box<BufferedTrace<M>>>,
     timers: Timers,
     resources: SharedResources,
-    /// The open traces that count against the budget, and their bytes, by sender. Traces that a
-    /// limit is closing do not count.
+    /// The number and bytes of the open traces that count against the budget, by sender. Traces
+    /// that a limit is closing do not count.
     shares: Shares,
     service_hasher: FixedState,
     /// A change of the replicas may have split traces that were opened before this tick.
@@ -64,7 +64,7 @@ pub struct TraceBuffer<M> {
     watches: bool,
     /// True if every span counts as one that can raise an alarm.
     watches_all: bool,
-    /// With alarms: the open traces that have changed, each once.
+    /// The open traces that have changed, each once; empty without alarms.
     changed: Vec<ChangedTrace>,
 }
 
@@ -117,9 +117,9 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Inserts a span or log record that a peer sent. The order, batching and repetition of spans
-    /// do not change the trace. A record closes no trace, and its parent cannot be missing: a trace
-    /// that has only records is closed when it is inactive.
+    /// Inserts a span or log record from a peer. The order, batching and repetition of spans do not
+    /// change the trace. A record neither closes a trace nor has a missing parent: a trace that has
+    /// only records is closed when it is inactive.
     #[inline]
     pub fn insert(&mut self, span: Span, peer: PeerId, now: Now) -> Inserted {
         let trace_id = span.trace_id;
@@ -155,7 +155,8 @@ impl<M: Memo> TraceBuffer<M> {
             return inserted;
         }
         trace.is_watched |= span.is_watched || self.watches_all;
-        // Any further span can make a violation certain: an outer run, a parent, a root.
+        // Any further span can make a violation certain, because it can be an outer run, a parent
+        // or a root.
         if self.watches && trace.is_watched && !std::mem::replace(&mut trace.has_changed, true) {
             self.changed.push(ChangedTrace {
                 trace_id,
@@ -178,9 +179,9 @@ impl<M: Memo> TraceBuffer<M> {
         inserted
     }
 
-    /// Reopens a closed trace until it settles, if its spans are still stored: another trace
-    /// completes one of its calls. Returns true if its spans were dropped because the memory for
-    /// closed traces was full.
+    /// Reopens a closed trace until it settles, if its spans are still stored, because another
+    /// trace completes one of its calls. Returns true if its spans were dropped because the memory
+    /// for closed traces was full.
     pub fn reopen(&mut self, trace_id: &TraceId, now: Now) -> bool {
         let tick = self.tick(now);
         let Some(recent) = self.recent.find(self.hasher.hash_one(trace_id), trace_id) else {
@@ -295,9 +296,9 @@ impl<M: Memo> TraceBuffer<M> {
         self.closing_size
     }
 
-    /// Makes all traces due, by first arrival: a settling trace as settled, a trace that a limit
-    /// closes for that limit, every other trace for `otherwise` (`Shutdown`, or `NoRoot` at the end
-    /// of replay's input).
+    /// Makes all traces due, in the order of first arrival. A settling trace closes as settled, a
+    /// trace that reached a limit closes for that limit, and every other trace for `otherwise`
+    /// (`Shutdown`, or `NoRoot` at the end of replay's input).
     pub fn make_all_due(&mut self, otherwise: CloseReason, now: Now) {
         let tick = self.tick(now);
         let mut slots: Vec<(u64, Slot)> = self
@@ -311,8 +312,7 @@ impl<M: Memo> TraceBuffer<M> {
                 continue;
             };
             match trace.closing {
-                // Restarts the wait, so that the trace closes in the order of arrival like all
-                // traces.
+                // Restarts the wait, so that this trace, too, closes in the order of arrival.
                 Some(_) => self.timers.close_now(slot, tick),
                 None if self.is_quiet(slot) => {
                     self.start_closing(slot, CloseReason::RootEnded, tick);
@@ -322,7 +322,7 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Stores a judged trace, with the memo of its report, so that late spans find it.
+    /// Stores a judged trace with the memo of its report, so that late spans find the trace.
     pub fn remember(&mut self, closed: Closed<M>, now: Now) {
         let tick = self.tick(now);
         let Closed {
@@ -330,7 +330,7 @@ impl<M: Memo> TraceBuffer<M> {
         } = closed;
         let Some(mut buffered) = rest else {
             // The trace has only expired, so its memo belongs to the open trace. If the open trace
-            // was closed in the meantime, its report is newer and counts.
+            // was closed meanwhile, its report is newer and counts.
             if let Some(open) = self
                 .index
                 .get(&trace.trace_id)
@@ -450,8 +450,8 @@ impl<M: Memo> TraceBuffer<M> {
         let first = !std::mem::replace(&mut buffered.reported, true);
         let mut trace = buffered.lend(reason, &self.hasher);
         trace.reason = buffered.seen_reason(&trace, &self.settings);
-        // A missing parent proves that the trace is torn only if the trace is inactive: parents of
-        // an open run arrive last.
+        // A missing parent proves that the trace is torn only if the trace is inactive, because
+        // parents of an open run arrive last.
         let is_inactive = reason == CloseReason::Inactive;
         let torn_service = is_inactive.then(|| trace.spans.torn_service(&trace.shape));
         let memo = std::mem::take(&mut buffered.memo);
@@ -467,8 +467,8 @@ impl<M: Memo> TraceBuffer<M> {
         })
     }
 
-    /// Removes a trace from the budget. The trace stays in the buffer until `close_due` returns it,
-    /// and accepts spans unless it has reached its own limit.
+    /// Removes a trace from the budget. The trace remains in the buffer until `close_due` returns
+    /// it, and accepts spans unless it has reached its own limit.
     fn start_closing(&mut self, slot: Slot, reason: CloseReason, tick: Tick) {
         let Some(trace) = self
             .open
@@ -484,14 +484,15 @@ impl<M: Memo> TraceBuffer<M> {
         self.timers.close_now(slot, tick);
     }
 
-    /// Returns true if a top span has ended, no top span is open, and no local parent is missing.
+    /// Returns true if the trace may be done: a top span has ended, no top span is open, and no
+    /// local parent is missing.
     fn is_quiet(&self, slot: Slot) -> bool {
         let trace = self.open.get(slot);
         let trace = trace.filter(|trace| trace.quiet.is_some());
         trace.is_some_and(|trace| trace.spans.is_quiet(&self.hasher))
     }
 
-    /// Stops the settling of a trace that is not quiet, until the next span.
+    /// Stops the settling of a trace that is not done, until the next span.
     fn wait_for_spans(&mut self, slot: Slot, tick: Tick) {
         if let Some(trace) = self.open.get_mut(slot) {
             (trace.quiet, trace.settled_in_vain) = (None, true);
@@ -508,7 +509,7 @@ impl<M: Memo> TraceBuffer<M> {
     }
 
     /// Evicts traces until the budget suffices: from the heaviest service of the heaviest peer,
-    /// settling traces first, then the traces that have been idle for longest.
+    /// first settling traces, then the traces that have been idle longest.
     fn evict(&mut self, tick: Tick) {
         let (max_traces, max_size) = (self.settings.max_open_traces, self.settings.max_open_size);
         while let Some(share) = self.shares.to_give_way(max_traces, max_size)
@@ -524,7 +525,7 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Forgets traces beyond a limit or too old; the trace history then starts after them.
+    /// Forgets traces that are too old or beyond a limit; the trace history then starts after them.
     fn forget(&mut self, now: Now) {
         let tick = self.tick(now);
         let forgotten = self.recent.forget(tick).max(self.unscored.forget(tick));

@@ -12,7 +12,6 @@ use super::timers::Quiet;
 use super::trace_spans::TraceSpans;
 use super::{CloseReason, Closed, Memo, Settings, Trace};
 
-/// A trace in the buffer, open or recently closed.
 #[derive(Debug)]
 pub(super) struct BufferedTrace<M> {
     pub(super) trace_id: TraceId,
@@ -24,9 +23,9 @@ pub(super) struct BufferedTrace<M> {
     pub(super) share: BudgetShare,
     pub(super) spans: TraceSpans,
     pub(super) memo: M,
-    /// True if the trace was closed, or reported as expired, before.
+    /// True if the trace has already been closed, or reported as expired.
     pub(super) reported: bool,
-    /// True if spans of the trace were forwarded unscored, or if it may have been forgotten.
+    /// True if spans of the trace were forwarded unscored, or if the trace may have been forgotten.
     pub(super) unscored: bool,
     /// The start of the trace history when the first span arrived (Unix time). If a span of the
     /// trace started earlier, the trace may have been judged before and forgotten.
@@ -39,7 +38,7 @@ pub(super) struct BufferedTrace<M> {
     /// The kind of top span that has ended, which decides the settle time.
     pub(super) quiet: Option<Quiet>,
     /// True if the trace has settled without being done. It is then evicted like an idle trace, so
-    /// that a sender cannot make us examine its spans again with each new span.
+    /// that a sender cannot force an examination of all its spans with each new span.
     pub(super) settled_in_vain: bool,
     /// True if a call arrived that can raise an alarm.
     pub(super) is_watched: bool,
@@ -72,7 +71,7 @@ impl<M: Memo> BufferedTrace<M> {
         self.trace(reason, self.spans.clone(), hasher)
     }
 
-    /// Returns `Incomplete` instead of a reason for a full verdict if spans may be missing.
+    /// Returns `Incomplete` instead of a reason that allows a full verdict if spans may be missing.
     pub(super) fn seen_reason(&self, trace: &Trace, settings: &Settings) -> CloseReason {
         let reaches_back = |guard: Duration| {
             let spans = trace.spans.all_rows();
@@ -88,7 +87,7 @@ impl<M: Memo> BufferedTrace<M> {
         }
     }
 
-    /// Returns a copy of a trace that has expired but stays open.
+    /// Returns a copy of a trace that has expired but remains open.
     pub(super) fn expired(&mut self, hasher: &SeedableRandomState) -> Closed<M> {
         Closed {
             trace: self.copy(CloseReason::Expired, hasher),
@@ -114,7 +113,7 @@ impl<M: Memo> BufferedTrace<M> {
         Trace {
             trace_id: self.trace_id,
             reason,
-            // The parent of a record that reports a call is missing by design.
+            // The parent of a record that reports a call is always missing.
             parent_missing: is_made_of_records || shape.has_orphans(spans.all_rows()),
             arrival: self.arrival,
             spans,

@@ -7,7 +7,7 @@ use super::fifo_timers::Tick;
 /// Maximum 64-bit words in each filter: 512 KiB.
 const MAX_WORDS: usize = 1 << 16;
 
-/// The number of bits that represent a hash.
+/// The number of bits that are set for a hash.
 const N_PROBES: u64 = 10;
 
 /// The filter's bits per hash: a full filter has a false positive for one of 11,000 hashes, a
@@ -15,8 +15,8 @@ const N_PROBES: u64 = 10;
 const BITS_PER_HASH: usize = 20;
 
 /// A bounded set of hashes, with rare false positives and no false negatives. It has two Bloom
-/// filters: the current filter accepts hashes for as long as a closed trace is remembered, and is
-/// then read for as long again.
+/// filters: the current filter accepts hashes for as long as a closed trace is remembered. It then
+/// becomes the earlier filter, which is searched for as long again.
 #[derive(Debug)]
 pub(crate) struct ForgottenTraces {
     n_words: usize,

@@ -64,9 +64,9 @@ pub enum CloseReason {
     /// Spans of the trace were forwarded unscored, the trace began before the trace history, or
     /// traces of its service arrive torn.
     Incomplete,
-    /// The trace or the session is still open: an alarm.
+    /// The trace or the session is still open; used for alarms.
     Open,
-    /// All turns of the session were seen, and no span came for `assemble.session.inactive`.
+    /// No turn of the session was missed, and no turn closed for `assemble.session.inactive`.
     Silent,
     /// The session may have begun before the first turn that was seen.
     StartUnseen,
@@ -113,7 +113,7 @@ impl CloseReason {
     }
 }
 
-/// A closed trace: one version of each span, and the reason.
+/// A closed trace, with one version of each span.
 #[derive(Debug, Clone)]
 pub struct Trace {
     pub trace_id: TraceId,
@@ -122,7 +122,7 @@ pub struct Trace {
     pub shape: TraceShape,
     /// True if a span names a parent that never arrived and is not marked remote.
     pub parent_missing: bool,
-    /// The position of the trace by first arrival, counted from 0: the order of replay's lines.
+    /// The index of the trace in the order of first arrival, which is the order of replay's lines.
     pub arrival: u64,
 }
 
@@ -161,7 +161,7 @@ pub struct Closed<M> {
     pub first: bool,
     /// The trace's sender; an anonymous peer if several peers sent spans.
     pub peer: PeerId,
-    /// The service of a span whose parent certainly went to another replica.
+    /// The service of a span whose parent was certainly sent to another replica.
     torn_service: Option<Arc<str>>,
     /// True if a change of the replicas may have split the trace. Such a trace does not show that
     /// traces of its service arrive torn.
@@ -194,7 +194,7 @@ impl<M: Memo> Closed<M> {
 /// The numbers and sizes of the buffered traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
-    /// Open traces, without those that a limit closes and `close_due` has not returned.
+    /// Open traces, except those that a limit closes and `close_due` has not returned yet.
     pub n_open: usize,
     /// Bytes of the open traces.
     pub open_size: usize,
@@ -204,23 +204,23 @@ pub struct Stats {
     pub n_recent_whole: usize,
     /// Bytes of the remembered traces.
     pub recent_size: usize,
-    /// Traces that are not open and of which spans were forwarded unscored.
+    /// Traces that are not open and had spans forwarded unscored.
     pub n_unscored: usize,
 }
 
-/// Observations of torn traces: some of their spans reached this replica, the rest another.
+/// Observations of torn traces: some of their spans reached this replica, the others another one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TornTraces {
     /// The number of torn traces that were closed.
     pub n_traces: usize,
-    /// Services whose traces have begun, or stopped, to arrive torn.
+    /// Services whose traces have begun or ceased to arrive torn.
     pub changes: Vec<TornService>,
 }
 
-/// A service whose traces have begun, or stopped, to arrive torn.
+/// A service whose traces have begun or ceased to arrive torn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TornService {
-    /// The name; empty for all services beyond the limit together.
+    /// The name; empty for all services beyond the limit.
     pub service: Arc<str>,
     /// True if the traces have begun to arrive torn.
     pub is_torn: bool,

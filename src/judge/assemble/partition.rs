@@ -16,7 +16,7 @@ impl Partition {
         n_partitions: 1,
     };
 
-    /// Returns `n_partitions` partitions, in order; at least one.
+    /// Returns `n_partitions` partitions in order, but at least one.
     pub fn all(n_partitions: usize) -> impl Iterator<Item = Self> {
         let n_partitions = n_partitions.max(1);
         (0..n_partitions).map(move |index| Self {
@@ -33,13 +33,13 @@ impl Partition {
         if n_partitions <= 1 {
             return 0;
         }
-        // The steps of splitmix64, which also spread consecutive ids.
+        // The steps of splitmix64, which also distribute consecutive ids evenly.
         let (high, low) = trace_id.halves();
         let mut hash = high.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(low);
         hash = (hash ^ (hash >> 32)).wrapping_mul(0x94D0_49BB_1331_11EB);
         hash = (hash ^ (hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         hash ^= hash >> 31;
-        // The upper half of the product of a 64-bit fraction and the number of partitions.
+        // Multiplies the hash, as a fraction of 2^64, by the number of partitions.
         ((u128::from(hash) * n_partitions as u128) >> 64) as usize
     }
 

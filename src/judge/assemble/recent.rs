@@ -13,11 +13,11 @@ use super::shares::{SEVERAL_PEERS, UNKNOWN_PEER};
 use super::slab::{Slab, Slot};
 use super::{Memo, Stats};
 
-/// Bytes of an entry without its spans: its parts of the slab, both queues and the index, with
-/// their spare capacity.
+/// Bytes of an entry without its spans, in the slab, both queues and the index, including their
+/// spare capacity.
 const ENTRY_SIZE: usize = 128;
 
-/// The number of entries that are always allowed.
+/// The number of entries that every memory limit allows.
 const MIN_ENTRIES: usize = 1_024;
 
 /// Recently closed traces.
@@ -36,8 +36,8 @@ pub(super) struct RecentlyClosed<M> {
     none_expires_before: Tick,
     /// Entries that were evicted early.
     forgotten: ForgottenTraces,
-    /// The start of a peer's trace history: the closing time of the last forgotten trace, for peers
-    /// with too many forgotten traces to list.
+    /// The starts of separate trace histories: for a peer with too many forgotten traces to list,
+    /// the closing time of the last forgotten trace.
     beginnings: Beginnings<PeerId>,
     max_traces: usize,
     max_size: usize,
@@ -127,7 +127,7 @@ impl<M: Memo> RecentlyClosed<M> {
             .is_some_and(|entry| entry.is_forgotten)
     }
 
-    /// Finds a remembered trace. Without the spans only the hash is compared.
+    /// Finds a remembered trace. If its spans are gone, only the hash is compared.
     pub(super) fn find(&self, hash: u64, trace_id: &TraceId) -> Option<Slot> {
         let is_it = |entry: &ClosedTrace<M>| {
             entry.hash == hash
@@ -152,14 +152,15 @@ impl<M: Memo> RecentlyClosed<M> {
         slots.filter_map(|slot| Some(self.get(slot)?.first_record))
     }
 
-    /// Remembers a trace for longer: a late span arrived after the trace's own spans were dropped.
+    /// Remembers a trace for longer, because a late span arrived after the trace's spans were
+    /// dropped.
     pub(super) fn touch(&mut self, slot: Slot, now: Tick) {
         if let Some(entry) = self.entries.get(slot) {
             self.order.start(entry.share.idx(), slot, now);
         }
     }
 
-    /// Removes a trace to reopen it.
+    /// Removes a trace that is being reopened.
     pub(super) fn take(&mut self, slot: Slot) -> Option<Box<BufferedTrace<M>>> {
         let trace = self.drop_spans(slot);
         self.remove(slot);
@@ -172,14 +173,14 @@ impl<M: Memo> RecentlyClosed<M> {
         self.forgotten.contains(hash)
     }
 
-    /// Returns the closing time of the last trace of the peer that was forgotten early and is not
-    /// listed as forgotten.
+    /// Returns the closing time of the peer's last trace that was forgotten early without being
+    /// listed.
     pub(super) fn beginning_of(&self, peer: PeerId) -> Option<Tick> {
         self.beginnings.of(peer)
     }
 
-    /// Forgets traces beyond the limit or too old. Returns the new start of the trace history of
-    /// all peers, if it moves.
+    /// Forgets traces that are too old or beyond the limit. Returns the new start of the trace
+    /// history of all peers, if it moves.
     pub(super) fn forget(&mut self, now: Tick) -> Option<Tick> {
         let mut forgotten = self.forget_expired(now);
         while self.entries.len() > self.max_entries() {
@@ -216,7 +217,7 @@ impl<M: Memo> RecentlyClosed<M> {
         self.shares.total().n_bytes + self.entries.len() * ENTRY_SIZE + self.forgotten.size()
     }
 
-    /// Returns the maximum number of entries: without spans, they use at most half of the memory.
+    /// Returns the maximum number of entries. Entries without spans use at most half of the memory.
     fn max_entries(&self) -> usize {
         let with_room = (self.max_size / 2 / ENTRY_SIZE).max(MIN_ENTRIES);
         self.max_traces.min(with_room)

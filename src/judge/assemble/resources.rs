@@ -7,15 +7,15 @@ use otlp::span::Resource;
 /// Maximum number of shared resources. An agent has one, a gateway a few dozen.
 const MAX_RESOURCES: usize = 64;
 
-/// Maximum bytes of a shared resource. With the number above, at most 256 KiB are outside every
-/// budget.
+/// Maximum bytes of a shared resource. Together with `MAX_RESOURCES`, at most 256 KiB are outside
+/// every budget.
 const MAX_SIZE: usize = 4 << 10;
 
 #[derive(Debug, Default)]
 pub(super) struct SharedResources {
     known: Vec<Arc<Resource>>,
-    /// A cache of the last resource and its shared form: spans of one request arrive one after the
-    /// other.
+    /// The last resource and its shared form, cached because the spans of one request arrive one
+    /// after the other.
     last: Option<(Arc<Resource>, SharedResource)>,
 }
 
@@ -28,9 +28,9 @@ pub(super) struct SharedResource {
 }
 
 impl SharedResources {
-    /// Returns the shared form of a resource, which is one for all equal resources.
+    /// Returns the shared form of a resource. Equal resources have one shared form.
     pub(super) fn share(&mut self, resource: &Arc<Resource>) -> &SharedResource {
-        // Drops the cached resource before looking for another: its reference count would show it
+        // Drops the cached resource before the search: its reference count would mark the resource
         // as in use.
         let last = self
             .last

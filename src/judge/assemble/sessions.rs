@@ -16,7 +16,7 @@ use super::slab::{Slab, Slot};
 use super::timers::ticks;
 
 const MAX_SESSIONS: usize = 65_536;
-/// Maximum number of turns of a session that are stored one by one: the first and the latest.
+/// Maximum number of turns of a session that are stored separately: the first and the latest.
 const MAX_TURNS: usize = 64;
 const MAX_NAMES: usize = u64::BITS as usize;
 /// Maximum number of later turns that a changed turn causes to be judged again.
@@ -28,13 +28,13 @@ const ENTRY_SIZE: usize = 64;
 /// Bytes that the allocator and the reference counts add to a shared name.
 const NAME_SIZE: usize = 32;
 
-/// If a turn's messages do not show whether it is the first, it counts as the first if no turn is
-/// known and nothing was forgotten for this long.
+/// If a turn's messages do not show whether it is the first, it counts as the first if no earlier
+/// turn is known and nothing was forgotten for this long.
 const PAUSE: Duration = Duration::from_secs(30 * 60);
 
 /// The sessions with recent turns. If memory is short, the heaviest peer's longest idle session is
-/// forgotten, and the history of the session's service starts anew. Turns of a session may come
-/// from any peer: pods share a service.
+/// forgotten, and the history of the session's service starts anew. Turns of a session may arrive
+/// from several peers, because pods share a service.
 #[derive(Debug)]
 pub struct Sessions {
     /// Randomly keyed, so that no sender can choose names that collide. Output order does not
@@ -67,7 +67,7 @@ struct Session {
     merged_names: u64,
     /// True if calls of a merged turn may be missing.
     is_torn: bool,
-    /// The tools that the turns called, or seemed to call while their spans were arriving.
+    /// The tools that the turns called, or seemed to call before all their spans had arrived.
     names: Vec<Arc<str>>,
 }
 
@@ -75,7 +75,7 @@ struct Session {
 struct KnownTurn {
     start_unix_nanos: u64,
     trace_id: TraceId,
-    /// True if no turn preceded this one, by its messages, or else by the history at the time when
+    /// True if no turn preceded this one. Its messages decide, or else the history at the time when
     /// the turn was first recorded.
     is_first: bool,
     reaches_back: bool,
@@ -88,12 +88,10 @@ struct KnownTurn {
 /// A trace that is a turn of a session.
 #[derive(Debug)]
 pub struct Turn<'a> {
-    /// The session's service.
     pub service: &'a str,
-    /// The session id.
     pub session: &'a str,
     pub trace_id: TraceId,
-    /// The turn's start, Unix nanoseconds.
+    /// The turn's start in Unix nanoseconds.
     pub start_unix_nanos: u64,
     /// True if the first model request repeated answers of earlier turns; `None` if unknown.
     pub continues: Option<bool>,
@@ -103,14 +101,13 @@ pub struct Turn<'a> {
     pub peer: PeerId,
 }
 
-/// The known turns before a turn.
+/// The known turns that precede a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierTurns {
     /// The number of known turns; there may have been more.
     pub n_turns: usize,
     /// The tools that the turns called.
     pub names: Vec<Arc<str>>,
-    /// The extent to which the turns were seen.
     pub seen: TurnsSeen,
 }
 
@@ -121,7 +118,7 @@ pub enum TurnsSeen {
     All,
     /// Not all turns.
     NotAll,
-    /// No turns; whether there were any is unknown.
+    /// No turn was seen, and there may have been some.
     Unknown,
 }
 
@@ -154,7 +151,7 @@ impl Sessions {
         self.shares.size()
     }
 
-    /// Records lost spans: any known session may lack them.
+    /// Records that spans were lost: any known session may lack them.
     pub(crate) fn miss(&mut self, now: Now) {
         self.memory_unix_nanos = self.memory_unix_nanos.max(now.unix_nanos);
         self.missed_unix_nanos = self.memory_unix_nanos;
@@ -279,7 +276,7 @@ impl Sessions {
 }
 
 impl Session {
-    /// Returns true if the turn changed.
+    /// Records the turn. Returns true if this changed the session.
     fn note<'n>(
         &mut self,
         turn: &Turn<'_>,
@@ -376,7 +373,7 @@ mod tests {
         sessions.earlier(turn).map(|earlier| earlier.seen)
     }
 
-    /// A peer's flood of sessions of a service beside another peer's session.
+    /// Returns the sessions of one service after a peer's flood, beside another peer's session.
     fn flooded(service: &str) -> Sessions {
         let mut sessions = Sessions::new(1 << 14, true, now(0));
         let first = turn("chat", 4_000, 1);

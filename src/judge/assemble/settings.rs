@@ -7,13 +7,13 @@ use super::partition::Partition;
 /// The size limits of traces, which follow the memory limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
-    /// One trace, at most [`Settings::MAX_SIZE_LIMIT`].
+    /// The size of one trace, at most [`Settings::MAX_SIZE_LIMIT`].
     pub trace: usize,
-    /// All open traces.
+    /// The size of all open traces.
     pub open: usize,
-    /// All recently closed traces.
+    /// The size of all recently closed traces.
     pub recent: usize,
-    /// The turns of all sessions.
+    /// The size of the turns of all sessions.
     pub sessions: usize,
 }
 
@@ -33,7 +33,7 @@ pub struct Settings {
     /// The buffer's partition of all traces. Limits apply to all partitions together; each
     /// partition gets an equal share.
     pub partition: Partition,
-    /// Keys the hashes by which services share the budget of open traces: with a random key, no
+    /// The key of the hashes by which services share the budget of open traces. If it is random, no
     /// service can choose a name that collides with another's.
     pub sender_key: u64,
     /// The time without new spans, after a top span has ended, until the trace is done.
@@ -51,9 +51,9 @@ pub struct Settings {
     /// The time from a start, or a change of the replicas, until the trace history starts. Until
     /// the router is up to date, spans of traces that began elsewhere may still arrive here.
     pub warm_up: Duration,
-    /// True if other replicas receive a part of the traces.
+    /// True if other replicas receive some of the traces.
     pub has_peers: bool,
-    /// The time after which the certain results of an open trace are reported.
+    /// The time after which an open trace is judged, and the results that are certain are reported.
     pub expired: Duration,
     /// Maximum number of spans of one trace.
     pub span_limit: usize,

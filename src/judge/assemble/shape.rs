@@ -1,5 +1,6 @@
 //! Derives from the parents of a trace's spans which spans are top spans, and whether a top span
-//! has ended and no parent is missing. Computed from all spans at once, when a trace may be done.
+//! has ended and no parent is missing. The shape is computed from all spans when a trace may be
+//! done.
 //!
 //! No function recurses, and no walk visits a span twice: a walk along a cycle of parents ends at
 //! the first span that it marked. Every span of a cycle has a present parent, so it is neither a
@@ -12,14 +13,14 @@ use smallvec::SmallVec;
 
 use super::timers::ticks;
 
-/// The connections between the spans of a trace. Each method expects the spans from which the shape
-/// was made.
+/// The parent links between the spans of a trace. Each method expects the spans from which the
+/// shape was computed.
 #[derive(Debug, Clone, Default)]
 pub struct TraceShape {
     /// The index of each span's parent.
     parent: SmallVec<[Parent; 16]>,
-    /// True for a span with an agent run or a model span among its descendants. Empty if no remote
-    /// parent is missing, because it matters only then.
+    /// True for a span with an agent run or a model span among its descendants. Empty unless a
+    /// remote parent is missing, because only then it matters.
     has_agent_descendant: Vec<bool>,
 }
 
@@ -32,7 +33,7 @@ enum Parent {
 
 impl TraceShape {
     pub(super) fn new(spans: &[SpanRow], find: impl Fn(SpanId) -> Option<usize>) -> Self {
-        // Siblings often follow each other; the cache finds their parent once.
+        // Siblings often follow each other, so the last parent is cached.
         let mut last = (None, Parent::None);
         let parent_of = |span: &SpanRow| {
             if span.parent_id != last.0 {

@@ -5,8 +5,8 @@ use otlp::span::PeerId;
 
 use super::accounts::{FairShares, Held, ShareIdx, ShareMeasure};
 
-/// Maximum number of shares of a peer: one for each service, and the last for all further services.
-/// There must be a limit because senders choose their service names.
+/// Maximum number of shares of a peer: one for each service, and a last one for all further
+/// services. The number is limited because senders choose their service names.
 const SERVICES: usize = 16;
 
 /// The sender of a trace's first span.
@@ -17,10 +17,10 @@ pub(crate) struct TraceSender {
     pub(crate) service: u32,
 }
 
-/// Stands for the peer of restored traces: the journal only records that they were judged.
+/// The peer of restored traces, of which the journal records only that they were judged.
 pub(crate) const UNKNOWN_PEER: PeerId = PeerId(0);
 
-/// Stands for the peer of traces that have spans from several peers.
+/// The peer of traces with spans from several peers.
 pub(crate) const SEVERAL_PEERS: PeerId = PeerId(u64::MAX);
 
 /// The index of the share that a trace counts against.

@@ -1,4 +1,5 @@
-//! The timers of the open traces: which trace is due next, and which is evicted first.
+//! The timers of the open traces. They determine which trace is due next, and which is evicted
+//! first.
 
 use std::time::Duration;
 
@@ -34,8 +35,8 @@ pub(super) struct Timers {
     /// Timers that count from the last new span. Queues: settling, settling (remote), not settling,
     /// closing.
     quiet: FifoTimers,
-    /// Timers that count from the last new span of a trace that settles, or that settled without
-    /// being done.
+    /// Inactivity timers of traces that settle, or that settled without being done. They count from
+    /// the last new span.
     idle: FifoTimers,
     /// Timers that count from the start of the settling. Queues: settling, settling (remote).
     settling: FifoTimers,
@@ -51,10 +52,10 @@ pub(super) struct Timers {
 const IDLE: usize = 2;
 const CLOSING: usize = 3;
 
-/// The number of queues of each share: all queues of `quiet` but the last.
+/// The number of queues of each share: all queues of `quiet` except the last.
 const QUEUES_OF_SHARE: usize = CLOSING;
 
-/// Converts to ticks; `Tick::MAX` (584 years) means never.
+/// Converts a duration to ticks; `Tick::MAX` (584 years) means never.
 pub(crate) fn ticks(duration: Duration) -> Tick {
     Tick::try_from(duration.as_nanos()).unwrap_or(Tick::MAX)
 }
@@ -123,7 +124,7 @@ impl Timers {
         }
     }
 
-    /// Stops the settling of a trace. Its inactivity timer still runs from its last span.
+    /// Stops the settling of a trace. Its inactivity timer continues from its last span.
     pub(super) fn wait_for_spans(&mut self, slot: Slot, share: BudgetShare, now: Tick) {
         self.quiet.cancel(slot);
         self.settling.cancel(slot);
@@ -177,7 +178,7 @@ impl Timers {
         self.quiet.first(CLOSING).map(|(slot, _)| slot)
     }
 
-    /// Returns the next trace that has been open for too long, once per trace.
+    /// Returns the next trace that has been open for too long. Returns each trace only once.
     pub(super) fn take_expired(&mut self, now: Tick) -> Option<Slot> {
         let (_, slot) = self.next_expiry().filter(|&(at, _)| at <= now)?;
         self.age.cancel(slot);

@@ -1,7 +1,7 @@
-//! Detects services whose traces arrive torn: some of their spans at this replica, the rest at
-//! another. A single trace proves nothing, because a missing child is invisible; many traces do.
-//! The evidence is a trace that was closed as inactive with a missing local parent. A service with
-//! too many torn traces gets no full verdicts.
+//! Detects services whose traces arrive torn, with some of their spans at this replica and the
+//! others at another one. A single trace proves nothing, because a missing child is invisible; many
+//! traces do. The evidence is a trace that was closed as inactive with a missing local parent. A
+//! service with too many torn traces gets no full verdicts.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::{TornService, TornTraces};
 
 /// The number of latest closed traces of a service that count.
 const WINDOW: usize = 200;
-/// Maximum number of torn traces among them that count as accidents: 2 %.
+/// Maximum number of torn traces in the window that count as accidents: 2 %.
 const MAX_TORN: usize = WINDOW / 50;
 /// Maximum number of services that are counted separately; further services count as one.
 const MAX_SERVICES: usize = 200;

@@ -5,7 +5,7 @@ use otlp::span::TraceId;
 /// The number of 64-bit words: 512 KiB.
 const N_WORDS: usize = 1 << 16;
 
-/// The number of bits that represent an id.
+/// The number of bits that are set for an id.
 const N_PROBES: u64 = 4;
 
 /// A Bloom filter of trace ids, with false positives but no false negatives. It wrongly contains

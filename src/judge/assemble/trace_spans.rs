@@ -22,17 +22,17 @@ const MAX_SEARCHED: usize = 16;
 #[derive(Debug, Clone, Default)]
 pub struct TraceSpans {
     rows: Vec<SpanRow>,
-    /// Number of spans, and of log records that report calls, in a sorted trace. Records with
-    /// messages of models follow.
+    /// The number of spans, and of log records that report calls, at the start of `rows` in a
+    /// sorted trace. Records with messages of models follow.
     n_spans: usize,
     /// Positions in `rows` by span id; empty up to [`MAX_SEARCHED`] spans.
     index: HashTable<u32>,
     resources: SmallVec<[Arc<Resource>; 1]>,
-    /// Numbers of spans without a parent: not ended, and ended.
+    /// The numbers of spans without a parent that have not ended, and that have ended.
     n_open_roots: u32,
     n_ended_roots: u32,
-    /// Number of ended spans with a remote parent, tool calls excluded. They are top spans if the
-    /// parent is not in this trace.
+    /// The number of ended spans with a remote parent, without tool calls. They are top spans if
+    /// the parent is not in this trace.
     n_ended_remote: u32,
     text: TraceText,
     resources_size: usize,
@@ -174,17 +174,18 @@ impl TraceSpans {
         }
     }
 
-    /// Returns true if a top span has ended, no top span is open, and no local parent is missing.
+    /// Returns true if the trace may be done: a top span has ended, no top span is open, and no
+    /// local parent is missing.
     pub(super) fn is_quiet(&self, hasher: &SeedableRandomState) -> bool {
         self.shape(hasher).is_quiet(&self.rows)
     }
 
-    /// Computes which spans are top spans or lack a parent; visits all spans.
+    /// Computes the parent links of all spans, which determine top spans and missing parents.
     pub(super) fn shape(&self, hasher: &SeedableRandomState) -> TraceShape {
         TraceShape::new(&self.rows, |span_id| self.find(span_id, hasher))
     }
 
-    /// Returns the services that sent the trace, without duplicates.
+    /// Returns the services that sent spans of the trace, without duplicates.
     pub(super) fn services(&self) -> impl Iterator<Item = &str> {
         let resources = self.resources.iter().enumerate();
         resources
@@ -242,7 +243,7 @@ impl TraceSpans {
         self.index_new(hasher);
     }
 
-    /// Adds the spans after the indexed ones to the index.
+    /// Adds the spans that are not yet in the index.
     fn index_new(&mut self, hasher: &SeedableRandomState) {
         if self.rows.len() <= MAX_SEARCHED {
             return;
@@ -263,7 +264,7 @@ impl TraceSpans {
         at.map(|&at| at as usize)
     }
 
-    /// Returns the count that includes this span, if any.
+    /// Returns the counter that includes this span, if any.
     fn count_of(&mut self, row: &SpanRow) -> Option<&mut u32> {
         match (row.parent_id, row.ended()) {
             _ if row.is_record => None,
@@ -276,8 +277,8 @@ impl TraceSpans {
         }
     }
 
-    /// Returns the position of a resource, after adding a new resource. Equal resources of
-    /// different requests are stored once.
+    /// Returns the index of a resource, which is added if it is new. Equal resources of different
+    /// requests are stored once.
     fn resource_idx(&mut self, SharedResource { resource, cost }: &SharedResource) -> u32 {
         if let Some(last) = self.resources.last()
             && Arc::ptr_eq(last, resource)

@@ -15,15 +15,15 @@ use super::trace_id_filter::TraceIdFilter;
 pub(super) struct UnscoredTraces {
     /// The time at which each id was last marked.
     last: HashMap<TraceId, Tick>,
-    /// One entry per id, in the order of the first marks. An entry whose id is gone or was marked
-    /// again is corrected when it reaches the front.
+    /// One entry for each id, in the order of the first marks. An entry whose id was removed or
+    /// marked again is corrected when it reaches the front.
     order: VecDeque<(TraceId, Tick)>,
     max_traces: usize,
     ttl: Tick,
-    /// Ids beyond the limit, in two filters: the current one since `overflow_began`, and one for
-    /// the period before. A filter is dropped when the traces that were open in its period must
-    /// have been closed as inactive. The trace history then starts after that period, so the
-    /// restart guard catches older traces.
+    /// Ids beyond the limit, in two filters: one since `overflow_began`, and one for the period
+    /// before. A filter is dropped once every trace that was open in its period must have been
+    /// closed as inactive. The trace history then starts after that period, so that the restart
+    /// guard catches older traces.
     overflow: TraceIdFilter,
     earlier_overflow: TraceIdFilter,
     overflow_began: Tick,
@@ -69,8 +69,8 @@ impl UnscoredTraces {
         }
     }
 
-    /// Removes a trace that is being opened. Returns true if spans of it were, or may have been,
-    /// forwarded unscored.
+    /// Removes a trace that is being opened. Returns true if some of its spans were, or may have
+    /// been, forwarded unscored.
     pub(super) fn take(&mut self, trace_id: &TraceId) -> bool {
         self.last.remove(trace_id).is_some()
             || self.overflow.contains(*trace_id)

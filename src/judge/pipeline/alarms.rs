@@ -1,6 +1,6 @@
-//! Alarms: judges open traces by the criteria with `alarm`, each as if it had been cut short at
-//! this point. A `fail` of a trace cut short is never wrong about the whole trace, so an alarm
-//! implies that the final verdict is `fail`; docs/design.md#alarms names the exceptions.
+//! Judges open traces by the criteria with `alarm`, as if each trace had been cut short at this
+//! point. A `fail` of a cut trace also holds for the whole trace, so an alarm implies that the
+//! final verdict is `fail`; docs/design.md#alarms names the exceptions.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,18 +21,18 @@ const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// Maximum KiB of postponed traces that one retry judges.
 const MAX_RETRIED: u32 = 8 << 10;
 
-/// The open traces that wait to be judged again.
+/// The open traces that must wait before they are judged again.
 #[derive(Debug, Default)]
 pub(super) struct PostponedAlarms {
-    /// The criteria with alarms that watched the spans so far.
+    /// The criteria with alarms by which spans have been watched so far.
     criteria: Arc<[Arc<Criterion>]>,
     waiting: VecDeque<ChangedTrace>,
     pub(super) retry_at: Option<Instant>,
 }
 
 impl<C: CrossTraceAccess> Pipeline<C> {
-    /// After a change of the rules, watches all open traces: a call that no earlier criterion
-    /// watched may violate a new one.
+    /// After a change of the rules, watches all open traces, because a call that no earlier
+    /// criterion watched may violate a new one.
     pub(super) fn watch_by(&mut self, rules: &Rules, now: Now) {
         let postponed = &mut self.postponed;
         if !Arc::ptr_eq(&postponed.criteria, &rules.alarms) {
@@ -58,7 +58,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         }
     }
 
-    /// Judges the postponed traces, if that is due.
+    /// Judges the postponed traces if the retry is due.
     pub(super) fn retry_alarms(&mut self, rules: &Rules, now: Now, sink: &mut impl JudgementSink) {
         self.watch_by(rules, now);
         if self.postponed.retry_at.is_none_or(|at| at > now.instant) {
@@ -74,7 +74,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.postponed.retry_at = (!is_empty).then(|| now.instant + RETRY_EVERY);
     }
 
-    /// Judges an open trace, and returns the size that counts; `None` if the trace must wait.
+    /// Judges an open trace, and returns the size of its copy in KiB; `None` if the trace must
+    /// wait.
     fn judge_changed(
         &mut self,
         rules: &Rules,

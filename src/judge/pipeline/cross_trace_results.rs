@@ -12,16 +12,16 @@ use otlp::span::{SpanId, TraceId};
 
 use crate::extract::{CallPart, CrossTraceResult, Payload, Trajectory};
 
-/// Maximum number of parts, and of services with a call, for one call id: a sender that exceeds it
-/// reuses its ids.
+/// Maximum number of parts, and of services with a call, for one call id. Only a sender that reuses
+/// its ids exceeds it.
 const MAX_OF_ONE_ID: usize = 64;
 
-/// JavaScript clocks give a start in whole milliseconds and a finer end, so the next request can
-/// seem to start before this one ended.
+/// JavaScript clocks give the start in whole milliseconds and the end more precisely, so the next
+/// request can seem to start before this one ended.
 const TOLERANCE_NANOS: u64 = 1_000_000;
 
-/// Parts of calls, and the traces that lack parts. The oldest call ids are forgotten first; an id
-/// that was used again is forgotten later.
+/// Parts of calls, and the traces that lack parts. The oldest call ids are forgotten first, but an
+/// id that was used again is remembered longer.
 #[derive(Debug)]
 pub(super) struct CrossTraceResults {
     by_id: HashMap<Arc<str>, CallParts>,
@@ -29,14 +29,14 @@ pub(super) struct CrossTraceResults {
     size: usize,
     max_size: usize,
     max_ids: usize,
-    /// Maximum delay of a part: a later one belongs to another call with this id.
+    /// Maximum delay of a part. A later part belongs to another call with this id.
     max_age: Duration,
 }
 
 type Parts = BTreeMap<PartKey, Payload>;
 
 /// The origin of a part: the service, time and span that recorded it. The order of the fields sorts
-/// a service's parts by time.
+/// the parts of a service by time.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PartKey {
     service: Arc<str>,
@@ -55,7 +55,7 @@ struct CallParts {
     used_again: bool,
 }
 
-/// The traces of one service that have a call with one id.
+/// The traces of one service that have a call with this id.
 #[derive(Debug)]
 struct Asker {
     service: Arc<str>,
@@ -83,7 +83,7 @@ impl CrossTraceResults {
         self.forget();
     }
 
-    /// Returns the bytes of all stored calls.
+    /// Returns the bytes of all entries.
     pub(super) fn size(&self) -> usize {
         self.size
     }

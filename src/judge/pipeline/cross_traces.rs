@@ -17,13 +17,13 @@ use crate::assemble::{
 };
 use crate::extract::{CrossTraceResult, Trajectory};
 
-/// The access of one pipeline to the state that traces share.
+/// Gives one pipeline access to the state that traces share.
 pub trait CrossTraceAccess {
     /// Reads or changes the state. Other pipelines wait, so `work` must be short.
     fn with<T>(&mut self, work: impl FnOnce(&mut CrossTraces) -> T) -> T;
 
     /// Reports that this pipeline has recorded its traces that were due by `now`. `next_due` is its
-    /// next deadline; a `next_due` up to `now` means that more traces are due.
+    /// next deadline. A `next_due` up to `now` means that further traces are due.
     fn noted(&mut self, next_due: Option<Instant>, now: Now);
 
     /// Waits until the other pipelines have recorded their traces that are due by `now`. May time
@@ -31,7 +31,7 @@ pub trait CrossTraceAccess {
     fn wait_for_others(&mut self, now: Now);
 }
 
-/// A single pipeline has all traces, and shares them with no other.
+/// A single pipeline judges all traces, so nothing is shared.
 impl CrossTraceAccess for CrossTraces {
     fn with<T>(&mut self, work: impl FnOnce(&mut CrossTraces) -> T) -> T {
         work(self)
@@ -42,7 +42,6 @@ impl CrossTraceAccess for CrossTraces {
     fn wait_for_others(&mut self, _: Now) {}
 }
 
-/// The state that several traces share.
 #[derive(Debug)]
 pub struct CrossTraces {
     span_calls: SpanCalls,
@@ -135,8 +134,8 @@ impl CrossTraces {
         })
     }
 
-    /// Drops the histories of sessions and services, and records no further traces: other processes
-    /// may judge some of them.
+    /// Drops the histories of sessions and services, and records no further traces, because other
+    /// processes may judge some of them.
     pub(super) fn without_history(&mut self) {
         (self.sessions, self.models) = (None, None);
         self.judged_sessions = None;
@@ -152,7 +151,7 @@ impl CrossTraces {
         }
     }
 
-    /// Counts closed traces for their services, and withholds full verdicts from services whose
+    /// Counts closed traces for their services, and withholds full verdicts for services whose
     /// traces arrive torn.
     pub(super) fn check_torn<M: Memo>(&mut self, closed: &mut [Closed<M>]) {
         for closed in closed {
@@ -232,7 +231,7 @@ impl CrossTraces {
         }
     }
 
-    /// Records in a trajectory without model spans that other traces of the service have model
+    /// Records in a trajectory without model spans that other traces of its service have model
     /// spans.
     pub(super) fn add_models_of_service(&self, trajectory: &mut Arc<Trajectory>) {
         let models = self.models.as_ref().filter(|_| trajectory.shows_no_model());
@@ -249,7 +248,7 @@ impl CrossTraces {
     }
 }
 
-/// Returns a trajectory as a turn of its session.
+/// Returns the turn of a session that the trajectory represents, if any.
 fn turn(trajectory: &Trajectory, peer: PeerId) -> Option<Turn<'_>> {
     if trajectory.subject.is_none() && trajectory.tool_calls.is_empty() {
         return None;

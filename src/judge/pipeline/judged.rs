@@ -1,5 +1,5 @@
-//! The results of closed traces, and the trait that receives them in slices of bounded size, so
-//! that memory does not grow with the number of traces that fall due at once.
+//! The results of closed traces, and the trait that receives them in slices of bounded size. Memory
+//! thus does not grow with the number of traces that are due at the same time.
 
 use std::mem;
 use std::sync::Arc;
@@ -27,19 +27,20 @@ pub struct Judged {
     pub evaluations: Vec<Evaluation>,
     /// Alarms that were raised, and alarms that were withdrawn.
     pub alarms: Vec<Evaluation>,
-    /// The arrival of the first span since the alarms' trace was last judged, in Unix nanoseconds.
+    /// The arrival, in Unix nanoseconds, of the first span since the trace of the alarms was last
+    /// judged.
     pub alarmed_unix_nanos: u64,
     /// The number of times that an open trace had to wait before it was judged for alarms.
     pub n_postponed: usize,
     /// The trajectories of the agents, whether or not a criterion applies. If results are sent in
     /// slices, a trajectory is in the slice with its first evaluation.
     pub trajectories: Vec<Arc<Trajectory>>,
-    /// Trajectories of runs that were judged before, after late spans. If
-    /// [`Trajectory::is_taken_over`] is true, spans report all calls of this group of log records,
-    /// so that it is not a run.
+    /// Trajectories of runs that were judged before, including late spans. If
+    /// [`Trajectory::is_taken_over`] is true, spans report all calls of the group of log records,
+    /// and the group is no run.
     pub revised: Vec<Arc<Trajectory>>,
-    /// The reason why each trace was closed. A trace that is closed again after late spans does not
-    /// count again.
+    /// The reason why each trace was closed. A trace that is closed again after late spans is not
+    /// counted again.
     pub reasons: Vec<CloseReason>,
     /// The number of traces with neither a tool call nor an agent run.
     pub n_no_trajectory: usize,
@@ -55,9 +56,9 @@ pub struct Judged {
     /// The completeness of each session that got its final verdicts.
     pub sessions: Vec<CloseReason>,
     /// With a journal, the marks of the closed traces. All their evaluations are in this slice or
-    /// in earlier ones.
+    /// in earlier slices.
     pub marks: Marks,
-    /// The counted size of the evaluations, in bytes.
+    /// The estimated size of the evaluations in bytes.
     size: usize,
 }
 
@@ -77,7 +78,7 @@ impl Judged {
         }
     }
 
-    /// Returns the counted size of the evaluations, in bytes.
+    /// Returns the estimated size of the evaluations in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
@@ -90,7 +91,7 @@ impl Judged {
         self.evaluations = evaluations;
     }
 
-    /// Clears the slice, but not its allocations, which the next slice reuses.
+    /// Clears the slice, but retains its allocations for the next slice.
     pub(super) fn clear(&mut self) {
         self.evaluations.clear();
         self.trajectories.clear();
@@ -112,7 +113,7 @@ impl Judged {
     }
 }
 
-/// Collects all slices.
+/// Collects the contents of all slices.
 impl JudgementSink for Judged {
     fn take(&mut self, slice: &mut Judged) {
         self.evaluations.append(&mut slice.evaluations);

@@ -14,22 +14,23 @@ use crate::assemble::{CloseReason, Settings, Sizes, Stats};
 /// Limits on how far back a successor reads.
 #[derive(Debug, Clone, Copy)]
 pub struct LogLimits {
-    /// The time before the oldest open trace from which a successor reads, so that late spans find
+    /// How long before the oldest open trace a successor begins to read, so that late spans find
     /// their traces.
     pub overlap: Duration,
     /// Maximum age of an open trace that a successor reads from its first record.
     pub max_replay: Duration,
 }
 
-/// A moment of a log: everything due by a time was judged, with the records below an offset.
+/// A moment of a log at which everything due by a time was judged, with the records below an
+/// offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct LogMoment {
-    /// Unix time in nanoseconds, by the arrival of records.
+    /// The time of arrival in Unix nanoseconds.
     pub unix_nanos: u64,
     pub offset: u64,
 }
 
-/// The state that a successor needs, as of a moment whose judgements have all been delivered.
+/// The state that a successor needs at a moment whose judgements have all been delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogMark {
     /// The offset at which reading begins.
@@ -68,7 +69,7 @@ pub struct LogJudge {
     start: LogStart,
     /// An arbitrary instant from which the log's time is counted.
     anchor: Instant,
-    /// `None` before the first record or call of [`LogJudge::advance`].
+    /// `None` before the first record and the first call of [`LogJudge::advance`].
     running: Option<Running>,
     /// The next record to read.
     next: u64,
@@ -81,7 +82,7 @@ struct Running {
     anchored: u64,
     /// The log's time, in Unix nanoseconds.
     clock: u64,
-    /// True once the log's time has passed the moment up to which the predecessor had reported
+    /// True once the log's time has passed the moment up to which the predecessor reported
     /// everything.
     is_past_judged: bool,
     /// Samples of arrival times and offsets of records: oldest first, at least one.
@@ -92,7 +93,7 @@ struct Running {
 const SAMPLE_INTERVAL: u64 = 1_000_000_000;
 
 impl LogJudge {
-    /// Creates a judge that has read nothing. `anchor` is any moment.
+    /// Creates a judge that has read nothing. `anchor` is an arbitrary instant.
     pub fn new(settings: Settings, limits: LogLimits, start: LogStart, anchor: Instant) -> Self {
         Self {
             settings,
@@ -104,7 +105,7 @@ impl LogJudge {
         }
     }
 
-    /// Returns the next record to read.
+    /// Returns the offset of the next record to read.
     pub fn next_offset(&self) -> u64 {
         self.next
     }
@@ -230,8 +231,8 @@ impl LogJudge {
         })
     }
 
-    /// Returns the progress to commit once all judgements up to `left` are delivered. No reported
-    /// judgement was due after `until_unix_nanos`.
+    /// Returns the progress to commit once all judgements up to `left` are delivered.
+    /// `until_unix_nanos` is an upper bound of the due times of all reported judgements.
     pub fn progress(&self, left: Option<LogMark>, until_unix_nanos: u64) -> LogProgress {
         let inherited = self.start.inherited.unwrap_or(LogProgress {
             mark: LogMark {
@@ -269,7 +270,7 @@ impl LogJudge {
         inherited.map_or_else(LogMoment::default, |it| it.mark.judged)
     }
 
-    /// Starts with the first record: the pipeline's trace history starts there.
+    /// Starts the pipeline; its trace history begins at the first record.
     fn begin(&mut self, unix_nanos: u64, offset: u64) {
         if self.running.is_some() {
             return;
@@ -332,11 +333,11 @@ impl LogJudge {
     }
 }
 
-/// The spans of a record of a log.
+/// A record of a log, with its spans.
 #[derive(Debug, Default)]
 pub struct LogBatch {
     pub offset: u64,
-    /// The time of arrival, Unix nanoseconds.
+    /// The time of arrival in Unix nanoseconds.
     pub unix_nanos: u64,
     pub batch: Batch,
     /// Traces whose other spans may be in another log.
@@ -375,7 +376,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Drops judgements that the predecessor reported, and marks those that it may have reported.
+/// Drops judgements that the predecessor reported, and marks judgements that it may have reported.
 struct Gate<'a, S> {
     sink: &'a mut S,
     was_reported: bool,

@@ -7,10 +7,10 @@ use hashbrown::HashMap;
 
 use crate::extract::Trajectory;
 
-/// Number of a service's latest traces of which one must have a model span: a release can turn the
-/// instrumentation off.
+/// At least one of this many latest traces of a service must have a model span, because a release
+/// can turn the instrumentation off.
 const WINDOW: usize = 200;
-/// Maximum number of services. For further services it is unknown whether they called models.
+/// Maximum number of services. Further services count as unknown.
 const MAX_SERVICES: usize = 200;
 
 /// The services whose latest traces contain model spans.

@@ -21,13 +21,13 @@ pub struct Rebuilding<'a, C = CrossTraces> {
     now: Now,
     /// The last mark of each trace, in the order of judgement.
     marks: Peekable<vec::IntoIter<TraceMark>>,
-    /// Marks of sessions, for all partitions: turns of a session may be in any.
+    /// Marks of sessions, for all partitions: the turns of a session may be in any partition.
     of_sessions: Vec<TraceMark>,
 }
 
 impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
-    /// Starts rebuilding an empty pipeline. All spans count as arriving `now`; no timer fires.
-    /// `marks` may be in any order and of any partition.
+    /// Starts rebuilding an empty pipeline. All spans count as arriving at `now`, and no timer
+    /// fires. `marks` may be in any order and may belong to any partition.
     pub fn new(
         pipeline: &'a mut Pipeline<C>,
         rules: &'a Rules,
@@ -54,8 +54,8 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         }
     }
 
-    /// Sets the start of the history of sessions: the journal has everything that arrived since
-    /// then. Call it before the other methods; without it no restored session is whole.
+    /// Sets the start of the session history: the journal contains everything that has arrived
+    /// since. Call it before the other methods; without it no restored session is whole.
     pub fn restore_session_history(&mut self, since_unix_nanos: u64) {
         self.pipeline
             .sessions(|them| them.restore_history(since_unix_nanos));
@@ -97,7 +97,7 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         n_items
     }
 
-    /// Ends the rebuilding after all records were replayed.
+    /// Applies the remaining marks after all records were replayed.
     pub fn finish(self) {
         let pipeline = self.pipeline;
         for mark in self.marks {
@@ -130,7 +130,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             return;
         };
         if reason == CloseReason::Open {
-            // The mark has the alarms of a trace that was open.
+            // The trace was open, so the mark contains only its alarms.
             let alarms = mark.reported;
             return self
                 .buffer
@@ -189,7 +189,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.set_memory(since_unix_nanos);
     }
 
-    /// Marks the restored open traces as incomplete: spans of them may have been lost.
+    /// Marks the restored open traces as incomplete, because some of their spans may have been
+    /// lost.
     pub fn mark_restored_incomplete(&mut self, now: Now) {
         self.buffer.mark_all_unscored();
         self.cross_traces.with(|them| them.miss(now));

@@ -1,4 +1,4 @@
-//! Stores the evaluations that were reported of a trace, so that late spans report only changes:
+//! Stores the reported evaluations of a trace, so that late spans cause reports of changes only:
 //! new evaluations, and revisions of evaluations that look different.
 
 mod marks;
@@ -19,18 +19,18 @@ pub use marks::{Marks, TraceMark};
 #[derive(Debug, Default, Clone)]
 pub(super) struct Reported(Vec<ReportedEvaluation>);
 
-/// Maximum number of evaluations of one trace that are stored, at most 8 MiB: a trace can have as
-/// many agent runs as spans. Further evaluations are reported once and never revised.
+/// Maximum number of stored evaluations of one trace, at most 8 MiB: a trace can have as many agent
+/// runs as spans. Further evaluations are reported once and never revised.
 const MAX_REPORTED: usize = 65_536;
 
 /// The judgement of a trace in progress, evaluation by evaluation.
 #[derive(Debug)]
 pub(super) struct Revising<'a> {
     reported: &'a mut Reported,
-    /// The number of evaluations before this judgement. Only they are searched, because one
+    /// The number of evaluations before this judgement. Only these are searched, because one
     /// judgement makes no evaluation twice.
     n_known: usize,
-    /// True if an alarm was raised that no verdict has followed yet.
+    /// True if a raised alarm has no verdict yet.
     has_alarms: bool,
     /// The expected index of the next evaluation: the order is the same as in the last judgement.
     next: usize,
@@ -47,17 +47,17 @@ struct ReportedEvaluation {
     /// The agent run for `scope: agent`; `None` for a whole trace, whose topmost span may change.
     agent_run: Option<SpanId>,
     fingerprint: u64,
-    /// True if the verdict was certain although the trace was cut short. It remains certain, even
-    /// if a judgement of more of the trace cannot show that.
+    /// True if the verdict was certain although the trace was cut short. The verdict remains
+    /// certain, even if a judgement of further spans cannot show this.
     certain: bool,
     previous: Previous,
-    /// Updated each time the trace is judged: an evaluation that does not apply is withdrawn.
+    /// Updated by each judgement of the trace: an evaluation that does not apply is withdrawn.
     state: ReportState,
 }
 
-/// The criterion of a reported evaluation. For a run's own criterion only names are stored, because
-/// it may have any size and each trace may have another. For a criterion that raised an alarm and
-/// was removed over a restart, only the name is known.
+/// The criterion of a reported evaluation. For a run's own criterion only the names are stored,
+/// because it may have any size and each trace may have another one. For a criterion that raised an
+/// alarm and was removed during a restart, only the name is known.
 #[derive(Debug, Clone)]
 enum ReportedCriterion {
     Registered(Arc<Criterion>),
@@ -103,8 +103,8 @@ impl Reported {
         }
     }
 
-    /// Returns the index of the recorded evaluation among the first `n_known`. Searches from
-    /// `next`, then from the start.
+    /// Returns the index of the evaluation's record among the first `n_known` records. Searches
+    /// from `next`, then from the start.
     fn find(&self, evaluation: &Evaluation, next: usize, n_known: usize) -> Option<usize> {
         let agent_run = agent_run_of(evaluation);
         let is_known = |at: &usize| {
@@ -233,8 +233,8 @@ impl Revising<'_> {
         if known.is_none() && self.n_known >= MAX_REPORTED {
             return false;
         }
-        // If the criterion has ceased to raise alarms, its verdict is not the final verdict of the
-        // alarm, which is then withdrawn.
+        // If the criterion no longer raises alarms, its verdict is not the final verdict of the
+        // alarm, and the alarm is withdrawn.
         let alarm = if self.has_alarms && known.is_none() && evaluation.verdict_id().is_some() {
             self.reported.alarm_of(evaluation.criterion.name())
         } else {
@@ -244,8 +244,8 @@ impl Revising<'_> {
             .record(evaluation, fingerprint, (known, alarm), self.registered)
     }
 
-    /// Ends the judgement. Returns the withdrawals of alarms that no verdict followed, and
-    /// revisions that withdraw the evaluations that were reported before but not made this time.
+    /// Ends the judgement. Returns the withdrawals of alarms without a verdict, and of earlier
+    /// evaluations that this judgement did not make.
     pub(super) fn withdraw(self) -> impl Iterator<Item = Evaluation> {
         let Self {
             reported,
@@ -347,7 +347,7 @@ impl ReportedCriterion {
     }
 
     /// Returns the criterion under which an evaluation is withdrawn; `None` for a criterion that
-    /// was unregistered since, whose evaluations were right when they were reported.
+    /// was unregistered since, because its evaluations were right when they were reported.
     fn for_withdrawal(&self, registered: &[Arc<Criterion>]) -> Option<JudgedBy> {
         match self {
             Self::Registered(_) => registered
@@ -368,14 +368,14 @@ impl ReportedCriterion {
 /// Returns a hash that is equal for two evaluations that look the same to a reader.
 fn fingerprint(evaluation: &Evaluation, of_trajectory: u64, hasher: &FixedState) -> u64 {
     let mut state = hasher.build_hasher();
-    // The expectations of a run, and its case, may arrive late.
+    // The expectations of a run, and its test case, may arrive late.
     evaluation.criterion.revision().hash(&mut state);
     of_trajectory.hash(&mut state);
     evaluation.hash_shown(&mut state);
     state.finish()
 }
 
-/// Hashes the part of a trajectory that every evaluation shows.
+/// Hashes the fields of a trajectory that every evaluation shows.
 fn hash_of(trajectory: &Trajectory, hasher: &FixedState) -> u64 {
     let mut state = hasher.build_hasher();
     (

@@ -23,7 +23,7 @@ pub struct Rules {
     pub criteria: Vec<Arc<Criterion>>,
     /// Recognises tool calls, and lists the attributes that the scan must store.
     pub recogniser: Recogniser,
-    /// The display of values in explanations.
+    /// The settings for values in explanations.
     pub explain: Explain,
     pub expectations: Arc<Expectations>,
     /// The criteria that raise alarms.
@@ -155,14 +155,13 @@ impl Rules {
         }
     }
 
-    /// Returns a copy without criteria and expectations: trajectories are extracted, with
-    /// everything that a criterion may read and the runs' own expectations.
+    /// Returns a copy without criteria and expectations. Trajectories are still extracted, with
+    /// everything that a criterion may read and with the runs' own expectations.
     pub fn without_judgement(&self) -> Self {
         let recogniser = self.recogniser.clone().with_usage(true);
         Self::of(recogniser, Vec::new(), self.explain)
     }
 
-    /// Returns true if some criterion judges sessions.
     pub fn judge_sessions(&self) -> bool {
         !self.of_sessions.is_empty()
     }

@@ -43,8 +43,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         }
     }
 
-    /// Judges the sessions that are due. Without criteria for sessions, withdraws the alarms about
-    /// sessions, and forgets them.
+    /// Judges the sessions that are due. Without criteria for sessions, forgets all sessions and
+    /// withdraws their alarms.
     pub(super) fn judge_due_sessions(
         &mut self,
         rules: &Rules,
@@ -148,7 +148,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             {
                 // A session that was judged because of a shutdown continues after the restart.
                 let is_final = is_final && due.completeness != CloseReason::Shutdown;
-                // Marks of turns need records; the mark of a session needs none.
+                // The mark of a session needs no records; the marks of its turns do.
                 let marked = Marked::Session { is_final };
                 judged.marks.add(session_id, marked, reported, 0, u64::MAX);
             }

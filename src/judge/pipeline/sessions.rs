@@ -32,7 +32,7 @@ const FORGOTTEN_FOR: Duration = Duration::from_secs(24 * 3_600);
 const ENTRY_SIZE: usize = 128;
 
 /// The sessions with closed turns. If memory is short, the heaviest peer's longest silent session
-/// is forgotten. `session_verdicts.rs` judges, without the lock on this state.
+/// is forgotten. `session_verdicts.rs` judges without holding the lock on this state.
 #[derive(Debug)]
 pub(super) struct JudgedSessions {
     /// Randomly keyed, so that no sender can choose names that collide.
@@ -42,12 +42,12 @@ pub(super) struct JudgedSessions {
     /// The session of each turn.
     turns: HashMap<TraceId, Slot>,
     shares: Shares,
-    /// All sessions by their last turn, a queue for each peer.
+    /// All sessions by their last turn, in a queue for each peer.
     by_peer: FifoTimers,
     /// The sessions that wait for their final verdicts.
     waiting: FifoTimers,
     settings: SessionSettings,
-    /// Creation time, at which ticks begin.
+    /// The time of creation, at which tick 0 begins.
     created: Instant,
     /// The start of the session history (Unix time).
     memory_unix_nanos: u64,
@@ -87,7 +87,7 @@ struct Session {
 pub(super) struct DueSession {
     key: u64,
     version: u64,
-    /// In order of start; at least one.
+    /// The turns in order of start; at least one.
     pub(super) turns: Vec<Arc<Trajectory>>,
     /// The extent to which the session was seen.
     pub(super) completeness: CloseReason,
@@ -147,7 +147,7 @@ impl JudgedSessions {
         self.sessions.len()
     }
 
-    /// Records lost spans: any known session may lack them.
+    /// Records that spans were lost: any known session may lack them.
     pub(super) fn miss(&mut self, now: Now) {
         self.memory_unix_nanos = self.memory_unix_nanos.max(now.unix_nanos);
         self.missed_unix_nanos = self.memory_unix_nanos;
@@ -162,8 +162,8 @@ impl JudgedSessions {
         }
     }
 
-    /// Records that turns up to this moment could not be restored. Sessions that begin within the
-    /// time after which a silent session ends may continue one of them.
+    /// Records that turns up to this moment could not be restored. A session that begins less than
+    /// `inactive` later may continue one of them.
     pub(super) fn miss_restored(&mut self, until_unix_nanos: u64) {
         let until = until_unix_nanos.saturating_add(ticks(self.settings.inactive));
         self.missed_unix_nanos = self.missed_unix_nanos.max(until);
@@ -237,7 +237,8 @@ impl JudgedSessions {
         due
     }
 
-    /// Removes a trace that has ceased to be a turn. Returns the session to judge, if it was one.
+    /// Removes a trace that is no longer a turn. Returns the session to judge, if the trace was a
+    /// turn.
     pub(super) fn remove(&mut self, trace_id: TraceId, now: Now) -> Vec<DueSession> {
         let Some(slot) = self.turns.remove(&trace_id) else {
             return Vec::new();
@@ -297,7 +298,7 @@ impl JudgedSessions {
         self.shares.resize(session.share, before, session.size);
     }
 
-    /// Forgets all sessions: no criterion judges them any more.
+    /// Forgets all sessions, because no criterion judges sessions any more.
     pub(super) fn clear(&mut self, now: Now) {
         let is_guarded = self.memory_unix_nanos > 0;
         *self = Self::new(self.settings.clone(), is_guarded, now);
@@ -348,7 +349,7 @@ impl JudgedSessions {
         has_turns.then(|| session.due(CloseReason::Open, SessionStage::Open))
     }
 
-    /// Removes a session. A later turn of the session then does not count as its first.
+    /// Removes a session. A later turn is then not taken for the session's first.
     fn close(&mut self, slot: Slot) -> Option<Session> {
         self.by_peer.cancel(slot);
         self.waiting.cancel(slot);
@@ -407,7 +408,6 @@ impl JudgedSessions {
 }
 
 impl Session {
-    /// Removes a turn.
     fn take(&mut self, trace_id: TraceId) -> Option<Arc<Trajectory>> {
         let at = self.turns.iter().position(|it| it.trace_id == trace_id)?;
         let turn = self.turns.remove(at);

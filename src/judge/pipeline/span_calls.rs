@@ -1,6 +1,6 @@
-//! The ids of calls that spans or log records reported: a call with a span and a log record counts
-//! once. Spans are usually judged first, because their trace closes when its root has ended, and a
-//! prompt's log records only after `assemble.inactive`. If the spans come later, the group of
+//! The ids of calls that spans or log records reported, so that a call with a span and a log record
+//! counts once. Spans are usually judged first: their trace closes when its root has ended, while a
+//! prompt's log records close only after `assemble.inactive`. If spans arrive later, the group of
 //! records is judged again.
 
 use std::collections::VecDeque;
@@ -12,10 +12,10 @@ use otlp::span::TraceId;
 
 use crate::extract::Trajectory;
 
-/// Maximum number of stored call ids, the latest ones: at most 1.6 MiB.
+/// Maximum number of stored call ids: at most 1.6 MiB. The latest ids are stored.
 const MAX_IDS: usize = 28_672;
 
-/// The reports of calls by their ids.
+/// The reports of calls, by call id.
 #[derive(Debug, Default)]
 pub(super) struct SpanCalls {
     reports: HashMap<u64, Reports>,
@@ -24,7 +24,7 @@ pub(super) struct SpanCalls {
     hasher: DefaultHashBuilder,
 }
 
-/// The traces that reported a call of one id.
+/// The traces that reported calls with one id.
 #[derive(Debug, Default)]
 struct Reports {
     /// The hash of the trace whose span reported the call.
@@ -36,8 +36,8 @@ struct Reports {
 }
 
 impl SpanCalls {
-    /// Records the calls of a trajectory. Returns the groups of log records to judge again: spans
-    /// also report their calls, or the reports have become ambiguous.
+    /// Records the calls of a trajectory. Returns the groups of log records to judge again, because
+    /// spans also report their calls, or because the reports have become ambiguous.
     pub(super) fn note(&mut self, trace_id: TraceId, trajectory: &Trajectory) -> Vec<TraceId> {
         let mut groups = Vec::new();
         // Calls from a model's messages have no spans.

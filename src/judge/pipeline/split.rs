@@ -4,9 +4,9 @@ use otlp::span::Batch;
 
 use crate::assemble::Partition;
 
-/// Returns the parts of a batch, each with the index of its partition. A batch of a single
-/// partition is not copied. `n_without_ids` and `shared_size` describe the whole batch; they are 0
-/// in the parts if there are several.
+/// Returns the parts of a batch, each with the index of its partition. A batch that belongs to a
+/// single partition is not copied. `n_without_ids` and `shared_size` describe the whole batch, so
+/// they are 0 if there are several parts.
 pub fn split(batch: Batch, n_partitions: usize) -> Vec<(usize, Batch)> {
     let mut last = None;
     let indexes: Vec<usize> = batch

@@ -1,4 +1,4 @@
-//! Marks traces as incomplete if spans of them were forwarded unscored.
+//! Marks traces as incomplete if some of their spans were forwarded unscored.
 
 use std::hash::BuildHasher;
 
@@ -10,8 +10,8 @@ use crate::assemble::slab::Slot;
 use crate::assemble::trace_id_filter::TraceIdFilter;
 
 impl<M: Memo> TraceBuffer<M> {
-    /// Marks traces, open or closed, as incomplete because spans of them were forwarded unscored. A
-    /// closed trace is reopened, because its reported results may be wrong.
+    /// Marks traces, open or closed, as incomplete because some of their spans were forwarded
+    /// unscored. A closed trace is reopened, because its reported results may be wrong.
     pub fn mark_unscored(&mut self, trace_ids: &[TraceId], now: Now) {
         let tick = self.tick(now);
         self.forget(now);
@@ -38,8 +38,8 @@ impl<M: Memo> TraceBuffer<M> {
         self.evict(tick);
     }
 
-    /// Like [`Self::mark_unscored`], for more traces than can be listed. May mark further traces,
-    /// and reopens no closed trace.
+    /// Like [`Self::mark_unscored`], for more traces than can be listed. May mark further traces;
+    /// reopens no closed trace.
     pub fn mark_many_unscored(&mut self, trace_ids: TraceIdFilter, now: Now) {
         let tick = self.tick(now);
         self.forget(now);

@@ -1,5 +1,5 @@
-//! The buffer's support for a journal: the records that traces need, and how traces are rebuilt
-//! from records after a restart.
+//! The buffer's support for a journal: which records traces need, and how traces are rebuilt from
+//! records after a restart.
 
 use std::hash::BuildHasher;
 
@@ -82,7 +82,7 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Marks all open traces as incomplete, because spans of them may have been lost.
+    /// Marks all open traces as incomplete, because some of their spans may have been lost.
     pub fn mark_all_unscored(&mut self) {
         let slots: Vec<Slot> = self.open.slots().collect();
         for slot in slots {

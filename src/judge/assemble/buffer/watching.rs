@@ -7,14 +7,15 @@ use super::TraceBuffer;
 use crate::assemble::slab::Slot;
 use crate::assemble::{CloseReason, Memo, Trace};
 
-/// KiB of copies of one open trace that may be judged before the trace must wait.
+/// Each open trace may be copied and judged until its copies reach this many KiB; then it must
+/// wait.
 const FREE: u32 = 4 << 10;
 
-/// KiB of copies that may be judged in addition, for each KiB of the trace: so a large trace is
-/// judged without a wait each time that it has grown by a third.
+/// Additional KiB of copies for each KiB of the trace. A large trace is thus judged without a wait
+/// whenever it has grown by a third.
 const EARNED: u32 = 4;
 
-/// Judging by this number of criteria counts as judging one copy.
+/// Judging a copy by this many criteria counts as one further copy.
 const CRITERIA_OF_A_READING: usize = 8;
 
 /// An open trace that has changed since it was last judged.
@@ -48,7 +49,8 @@ impl<M: Memo> TraceBuffer<M> {
         std::mem::take(&mut self.changed)
     }
 
-    /// Watches all open traces, and returns those that did not count as changed before.
+    /// Watches all open traces, and returns those that were not already in the list of changed
+    /// traces.
     pub fn watch_open(&mut self, now: Now) -> Vec<ChangedTrace> {
         let slots: Vec<Slot> = self.open.slots().collect();
         let mut changed = Vec::new();
@@ -87,8 +89,8 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Returns a copy of an open trace that has changed, to be judged by `n_criteria`. If `is_due`
-    /// is true, returns the copy however often the trace was judged.
+    /// Returns a copy of an open trace that has changed, for judgement by `n_criteria`. With
+    /// `is_due`, returns the copy however often the trace was judged.
     pub fn copy_open(&mut self, trace_id: &TraceId, n_criteria: usize, is_due: bool) -> OpenCopy {
         let slot = self.index.get(trace_id);
         let Some(trace) = slot.and_then(|slot| self.open.get_mut(*slot)) else {

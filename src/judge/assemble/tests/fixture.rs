@@ -15,7 +15,7 @@ use crate::assemble::{
 /// The Unix time at which every test begins, in seconds.
 pub(super) const BEGIN: u64 = 1_800_000_000;
 
-/// A test's memo of a trace: how often the trace was reported.
+/// A test's memo of a trace: the number of times that the trace was reported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Reported(pub(super) u32);
 
@@ -25,7 +25,7 @@ impl Memo for Reported {
     }
 }
 
-/// The defaults of docs/design.md#configuration, with large limits.
+/// Returns the defaults of docs/design.md#configuration, with large limits.
 pub(super) fn settings() -> Settings {
     Settings {
         partition: Partition::WHOLE,
@@ -80,7 +80,7 @@ pub(super) struct Sent {
     pub(super) span: Span,
 }
 
-/// A span of trace 1 without a parent, from second 1 to second 2 after `BEGIN`.
+/// Returns a span of trace 1 without a parent, from second 1 to second 2 after `BEGIN`.
 pub(super) fn span(id: u64) -> Sent {
     let span = Span {
         trace_id: trace_id(1),
@@ -130,7 +130,7 @@ impl Sent {
         self
     }
 
-    /// Marks the parent as one in the same process.
+    /// Marks the parent as a span of the same process.
     pub(super) fn local(mut self) -> Self {
         self.span.flags = 0x101;
         self
@@ -258,7 +258,7 @@ impl Fixture {
     }
 }
 
-/// The spans of a trace, as they were sent.
+/// Returns the spans of a trace as they were sent.
 fn sent(trace: &Trace) -> Vec<Sent> {
     let spans = trace.spans.rows().iter();
     spans
@@ -289,12 +289,12 @@ pub(super) struct Told {
     pub(super) revision: u32,
 }
 
-/// Reduces closed traces to the reasons.
+/// Returns only the reasons of closed traces.
 pub(super) fn reasons(told: &[Told]) -> Vec<CloseReason> {
     told.iter().map(|told| told.reason).collect()
 }
 
-/// Reduces closed traces to the trace ids.
+/// Returns only the trace ids of closed traces.
 pub(super) fn traces(told: &[Told]) -> Vec<TraceId> {
     told.iter().map(|told| told.trace_id).collect()
 }

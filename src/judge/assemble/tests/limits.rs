@@ -1,5 +1,5 @@
-//! Traces that are cut short by limits, budgets, age, shutdown and known gaps. The buffer's
-//! benchmark measures the memory that traces take.
+//! Tests traces that are cut short by limits, budgets, age, shutdown and known gaps. The buffer's
+//! benchmark measures the memory that traces use.
 
 use std::time::Duration;
 

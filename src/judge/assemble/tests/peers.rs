@@ -1,5 +1,5 @@
-//! Replicas that share the traces: which traces are incomplete after a start, after a change of the
-//! replicas, and while traces arrive torn. Does not prove when a change is noticed.
+//! Tests replicas that share the traces: which traces are incomplete after a start, after a change
+//! of the replicas, and while traces arrive torn. Does not prove when a change is noticed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ fn after_a_change_of_the_replicas_older_traces_that_are_new_here_are_incomplete(
         buffer.send(span(1).of(trace).lasting(14, 23));
     }
     buffer.skip(11);
-    // By this time the router knows the change.
+    // At this time the router knows the change.
     buffer.send(span(1).of(4).lasting(33, 34));
     let told = buffer.wait(5);
     assert_eq!(
@@ -107,7 +107,8 @@ fn a_missing_caller_of_a_sender_without_flags_tears_nothing() {
     );
 }
 
-/// The trace's other spans are at another replica, which is no sign that requests are spread.
+/// The trace's other spans are at another replica, which does not show that requests are spread
+/// over replicas.
 #[test]
 fn traces_that_a_change_of_the_replicas_splits_are_no_evidence_of_torn_ones() {
     let mut buffer = with_peers();

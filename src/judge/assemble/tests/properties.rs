@@ -1,5 +1,5 @@
-//! Properties of the buffer, compared with a model that recomputes everything each time. Does not
-//! prove the effect of limits and budgets: the examples in `tests` do.
+//! Compares the buffer with a model that recomputes everything each time. Does not prove the effect
+//! of limits and budgets: the examples in `tests` do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -281,7 +281,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A forgotten trace cannot be revised: see `a_trace_is_forgotten_after_an_hour`.
+/// Returns settings under which no trace is forgotten, because a forgotten trace cannot be revised
+/// (see `a_trace_is_forgotten_after_an_hour`).
 fn unforgetful() -> Settings {
     Settings {
         recent_ttl: Duration::MAX,
@@ -289,7 +290,8 @@ fn unforgetful() -> Settings {
     }
 }
 
-/// Inserts these spans in this order with these waits in between, and lets the buffer settle.
+/// Inserts the spans in this order, with these waits in between, and lets the buffer settle.
+/// Returns the last revision of each trace.
 fn last_revisions(
     spans: &[Sent],
     waits: &[u64],

@@ -1,4 +1,4 @@
-//! Eviction when the buffer is full: it closes traces of the peer that uses the most, and of this
+//! Tests eviction when the buffer is full: it closes traces of the peer that uses most, and of this
 //! peer's largest service. The receiver's tests check how a peer's address is found.
 
 use otlp::span::PeerId;
@@ -158,7 +158,8 @@ fn a_flood_of_closing_traces_spoils_no_run_of_another_peer() {
         let late = span(3).under(1).of(run).tool();
         assert_eq!(buffer.send_from(agent, late), Inserted::Late);
     }
-    // Runs that began before the flood, and export nothing until they end.
+    // Runs that began before the flood are complete, although they exported nothing until they
+    // ended.
     for run in 51..=100 {
         buffer.send_from(agent, span(1).of(run).lasting(2, 250));
     }

@@ -27,9 +27,9 @@ pub struct Marks {
 /// A decoded mark.
 #[derive(Debug)]
 pub struct TraceMark {
-    /// The trace, or the id of the session.
+    /// The id of the trace, or of the session.
     pub trace_id: TraceId,
-    /// The trace was judged with all records below this number.
+    /// All records below this number were used for the judgement.
     pub judged_below: u64,
     /// The first record with spans of the trace.
     pub first_record: u64,
@@ -60,8 +60,8 @@ const UNKNOWN: &str = "unknown";
 // === impl Marks ===
 
 impl Marks {
-    /// Adds a trace or a session that was judged with all records below `judged_below`, and still
-    /// needs the records from `first_record` on; or an open trace with its alarms.
+    /// Adds a trace or session that was judged with all records below `judged_below` and still
+    /// needs the records from `first_record` on, or an open trace with its alarms.
     pub(in crate::pipeline) fn add(
         &mut self,
         id: TraceId,
