@@ -14,12 +14,14 @@ use super::tree::{Node, NodeValue, Scalar};
 pub trait Files {
     /// Returns the text of a file.
     ///
+    /// # Errors
     /// The reason why the file cannot be read, in words for the user.
     fn read(&self, path: &Path) -> Result<String, String>;
 
     /// Returns the paths below a folder that a glob matches, sorted; the folder's own name is not a
     /// pattern.
     ///
+    /// # Errors
     /// The reason why the glob cannot be used, in words for the user.
     fn list(&self, folder: &Path, glob: &str) -> Result<Vec<PathBuf>, String>;
 }
@@ -240,8 +242,8 @@ fn is_variable_name(inner: &str) -> bool {
             .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// Returns true for `https://user:password@host`, which is rejected later; the message must not
-/// show it.
+/// Returns true for a URL with credentials, such as `https://user:password@host`. The URL is
+/// rejected later, and the message must not show the credentials.
 pub fn holds_credentials(text: &str) -> bool {
     text.split_once("://").is_some_and(|(_, rest)| {
         rest.split('/')

@@ -8,7 +8,7 @@ use text::is_unsafe_on_terminals;
 
 use super::texts::{MAX_EXCERPT_CHARS, Spot, floor_char_boundary};
 
-/// Maximum number of problems that are stored; further ones are only counted. A caller of the API
+/// Maximum number of stored problems; further ones are only counted, because a caller of the API
 /// can fill a document with mistakes.
 const MAX_PROBLEMS: usize = 1_000;
 /// Maximum bytes of a JSON pointer; a longer one is cut and ends in `…`.
@@ -250,12 +250,11 @@ impl Problems {
         self.n_more += problems.n_more;
     }
 
-    /// Returns true if there is no problem.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// Returns the number of errors; all other problems are warnings.
+    /// Returns the number of errors. All other problems are warnings.
     pub fn n_errors(&self) -> usize {
         self.kept
             .iter()
@@ -264,7 +263,6 @@ impl Problems {
             + self.n_more
     }
 
-    /// Returns the number of problems.
     pub fn len(&self) -> usize {
         self.kept.len() + self.n_more
     }

@@ -192,7 +192,7 @@ impl Node {
         }
     }
 
-    /// Returns true if anything was removed, here or below.
+    /// Returns true if anything was removed from this node or below it.
     pub fn is_pruned(&self) -> bool {
         match &self.value {
             NodeValue::Scalar(_) => false,

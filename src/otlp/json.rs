@@ -1,5 +1,5 @@
 //! Transcodes OTLP/JSON to protobuf, so that later stages see protobuf only. This file walks the
-//! messages by OTLP's own definitions and writes each field as it reads it; `scalar.rs` implements
+//! messages by OTLP's own definitions and writes each field immediately; `scalar.rs` implements
 //! protobuf's JSON mapping. Accepts the deviations of real SDKs (nulls, unknown fields, numbers as
 //! strings, ids in upper case).
 
@@ -154,7 +154,7 @@ enum Step {
 }
 
 impl Request {
-    /// Writes a length-delimited field whose content `content` writes.
+    /// Writes a length-delimited field; the function `content` writes its content.
     fn delimited<E>(
         &mut self,
         field_number: u64,

@@ -150,7 +150,7 @@ mod tests {
         let scores = group("spanscore", &["evaluation", "evaluation"]);
         let sent = body(&[&[app(), mixed, scores.clone()], &[scores], &[app()]]);
         assert_eq!(count(&sent, score_spans), 5);
-        // A field that no schema has remains, too.
+        // Fields that are in no schema remain, too.
         let unknown = [0xf8, 0x3f, 0x01];
         let mut sent_unknown = sent;
         sent_unknown.extend(unknown);

@@ -199,7 +199,7 @@ impl SpanRow {
     /// Bits of `flags`: the parent is in another process.
     const REMOTE: u16 = Self::HAS_IS_REMOTE | 0x200;
 
-    /// Returns a span with this id; all other fields have their default.
+    /// Returns a span with this id and default values.
     pub fn new(span_id: SpanId) -> Self {
         Self {
             span_id,
@@ -317,7 +317,7 @@ pub trait SpanAdmission: Send + Sync {
     /// that of the record's trace.
     fn admit(&self, span: &mut Span, kept: &mut KeptAttributesBuilder) -> bool;
 
-    /// Returns a hash of the settings that decide on `is_watched`.
+    /// Returns a hash of the settings that determine `is_watched`.
     fn watched_by(&self) -> Option<u64> {
         None
     }

@@ -40,7 +40,7 @@ impl<'b> KnownKeys<'b> {
         Ok(known)
     }
 
-    /// Returns the rule of the key; `None` if the key is not stored.
+    /// Returns the rule of the key; `None` if attributes with this key are not stored.
     #[inline(always)]
     pub(super) fn kept(&self, known: KnownKey) -> Option<Kept<'b>> {
         self.kept[usize::from(known.0)]

@@ -133,7 +133,8 @@ impl RequestPart<'_> {
     }
 }
 
-/// Bytes of a message part in addition to its value; 0 for a list, because lists are few.
+/// Returns the bytes of a message part in addition to its value; 0 for a list, because lists are
+/// few.
 pub(super) fn overhead(kept: Kept<'_>) -> usize {
     if kept.suffix.is_empty() {
         0

@@ -22,8 +22,8 @@ const MAX_SERVICE_SIZE: usize = 1 << 10;
 /// The occurrences of one message field, which merge into one message.
 type Occurrences<'b> = SmallVec<[&'b [u8]; 1]>;
 
-/// Returns the first occurrences of a field, up to the one with which they exceed
-/// [`MAX_RESOURCE_SIZE`] bytes together.
+/// Returns the occurrences of a field, but none after their total exceeds [`MAX_RESOURCE_SIZE`]
+/// bytes.
 fn occurrences(message: &[u8], field: u64) -> Occurrences<'_> {
     let mut n_bytes = 0;
     delimited_fields(message, field)

@@ -38,12 +38,15 @@ const MAX_LOST_REPLIES: usize = 16;
 
 /// Stores attributes, one span at a time.
 ///
-/// # Bounds
-/// At most 1 KiB of name, 4 KiB of trace state and 64 KiB of small values are stored of a span and,
-/// each limited to 32 MiB: the larger of 64 KiB and `4 * max_value_size` of larger values; the
-/// larger of `max_value_size` and `max_messages_size` of a model's replies, and as much of
-/// requests; and `max_expectations_size` of expectations. A value that does not fit is cut and
-/// marked. Small values beyond their budget are dropped.
+/// # Limits for one span
+/// - 1 KiB of name, 4 KiB of trace state and 64 KiB of small values
+/// - larger values: the larger of 64 KiB and `4 * max_value_size`
+/// - a model's replies, and likewise its requests: the larger of `max_value_size` and
+///   `max_messages_size`
+/// - expectations: `max_expectations_size`
+///
+/// No limit exceeds 32 MiB. A value that does not fit is cut and marked. Small values beyond their
+/// budget are dropped.
 pub(super) struct Keeper<'k> {
     keys: &'k KeySet,
     builder: KeptAttributesBuilder,

@@ -56,7 +56,7 @@ impl KeyBits {
         self.0
     }
 
-    /// Returns the keys of both sets together.
+    /// Returns the keys that are in either set.
     #[inline]
     pub const fn union(self, other: Self) -> Self {
         let ([a, b, c], [d, e, f]) = (self.0, other.0);

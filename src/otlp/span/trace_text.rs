@@ -218,7 +218,7 @@ mod tests {
             }
         }
         assert!((5..100).contains(&n_rewritten), "{n_rewritten}");
-        // The same for a large span.
+        // Large spans are freed likewise.
         for nth in 0..1_000 {
             let again = text.insert(&named(&format!("{} {nth}", names[9]))).unwrap();
             text.remove(std::mem::replace(&mut kept[9], again), kept.len());

@@ -2,7 +2,7 @@
 
 use super::{Fault, FaultKind};
 
-/// Fails at the first byte that is not UTF-8.
+/// Returns a fault at the first byte that is not valid UTF-8.
 #[inline(always)]
 pub fn check_utf8(bytes: &[u8]) -> Result<(), Fault> {
     if is_short_ascii(bytes) { Ok(()) } else { check_long_utf8(bytes) }
