@@ -1,10 +1,15 @@
-//! A fixed amount of work for an instruction counter: scan, assembly and judgement of N requests of
-//! 512 spans, without anything that depends on the clock. The case `warm` is `pipeline` after
-//! thousands of runs; `page` is `warm` with a page that nobody has open, at 5,120 spans a second;
-//! `remember` is `pipeline` with a page that stores every run. `alarm` is `pipeline` with one
-//! criterion of three that raises alarms; `many` has 64 criteria, and `alarms` has 64 that raise
-//! alarms. `benches/instructions.sh` runs each case under callgrind with no requests and with all
-//! of them; the difference is the cost of the requests. Run it by hand with `cargo bench --bench
+//! Performs a fixed amount of work for an instruction counter: scan, assembly and judgement of N
+//! requests of 512 spans, without anything that depends on the clock. Some of the cases:
+//!
+//! - `warm`: `pipeline` after thousands of runs
+//! - `page`: `warm` with a page that nobody has open, at 5,120 spans a second
+//! - `remember`: `pipeline` with a page that stores every run
+//! - `alarm`: `pipeline` with one criterion of three that raises alarms
+//! - `many`: `pipeline` with 64 criteria
+//! - `alarms`: `pipeline` with 64 criteria that raise alarms
+//!
+//! `benches/instructions.sh` runs each case under callgrind with no requests and with all of them;
+//! the difference is the cost of the requests. Run a case by hand with `cargo bench --bench
 //! instructions -- CASE N`; without a case it lists the cases. Proves nothing about caches and
 //! system calls.
 #![expect(

@@ -1,6 +1,6 @@
-//! Goal 4: times the scan, which validates fully, against decoding with prost and dropping the
-//! result. Prints ratios and enforces nothing. Run it with `cargo bench --bench scan`; without
-//! mimalloc: `cargo bench --no-default-features --bench scan`.
+//! Times the scan, including its full validation, against decoding with prost and dropping the
+//! result (goal 4). Prints ratios and enforces nothing. Run it with `cargo bench --bench scan`;
+//! without mimalloc: `cargo bench --no-default-features --bench scan`.
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,

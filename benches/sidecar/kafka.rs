@@ -72,7 +72,7 @@ pub(crate) fn kafka(plan: &Plan) -> io::Result<()> {
         let turn = direct.turn(&mut load, dose)?;
         let wrote = write(&mut written, &mut load, 3, n / 4)?;
         if round == 0 {
-            continue; // Warm.
+            continue; // The first round only warms up.
         }
         direct_cost.push(turn.cpu_nanos / (n_spans / 4.0));
         writer_cost.push(wrote.cpu_nanos / (n_spans / 4.0));

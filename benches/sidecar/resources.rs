@@ -21,7 +21,7 @@ const MIB: f64 = 1_048_576.0;
 const N_STARTS: usize = 9;
 const N_SAMPLES: usize = 5;
 
-/// Goals 6 (by resident memory) and 8.
+/// Measures goals 6 (by resident memory) and 8.
 pub(crate) fn memory(plan: &Plan) -> io::Result<()> {
     heading("memory, start and size");
     let (mut idle, mut ready) = (Vec::new(), Vec::new());

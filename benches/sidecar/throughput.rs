@@ -149,7 +149,7 @@ fn print_costs(rows: &[Row]) {
     }
 }
 
-/// Goals 1, 2, 3, 5 and 10.
+/// Measures goals 1, 2, 3, 5 and 10.
 pub(crate) fn table(profile: Profile, plan: &Plan) -> io::Result<()> {
     let (many_open, scale) = match profile {
         Profile::Lean => (10_240, 1),

@@ -76,8 +76,8 @@ pub(super) fn outage(plan: &Plan) -> io::Result<()> {
         latest = latest.max(*due);
         overtaken = overtaken.max(latest - due);
     }
-    // Draining lasts from the first arrival after the outage until the last request that was due
-    // before its end has arrived.
+    // Draining begins with the first arrival after the outage. It ends when every request that was
+    // due during the outage has arrived.
     let drained: Vec<u64> = arrivals
         .iter()
         .filter(|(at, _)| *at > up_at)
