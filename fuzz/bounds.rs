@@ -363,7 +363,7 @@ fn fields_count_wherever_they_stand() {
         ]
         .concat(),
     );
-    // Names follow attributes and occur twice; ids come last, after a wrong one.
+    // Names follow attributes and occur twice; ids are last and follow a wrong id.
     let late = [
         field(1, b"short"),
         field(5, b"first"),

@@ -1,5 +1,5 @@
 //! Reads segments of the journal with faults: reading ends, and returns only records that were
-//! written. Does not prove what a crash can leave behind: the model in `journal` does.
+//! written. Does not prove what is on the disk after a crash: the model in `journal` does.
 
 use std::fs;
 use std::path::PathBuf;

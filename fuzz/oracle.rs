@@ -154,7 +154,7 @@ fn compare_span_attributes<'a>(
     );
 }
 
-/// Compares attributes. Only spans store requests.
+/// Compares attributes of a resource or event. Requests are stored only for spans.
 fn compare_attributes<'a>(
     actual: impl Iterator<Item = Attribute<'a>>,
     expected: &[KeyValue],

@@ -1,7 +1,7 @@
-//! Measures the cost of a journal, with a backend that is up, down, slow or overloaded, beside the
-//! same sidecar without a journal: the goals J5 and J8 to J14. The journal is in the folder for
-//! temporary files; the same run also measures the bare disk. Proves nothing about other disks, nor
-//! about durability (`tests/it/durability` does).
+//! Measures the cost of a journal, with a backend that is up, down, slow or overloaded, compared
+//! with the same sidecar without a journal: the goals J5 and J8 to J14. The journal is in the
+//! folder for temporary files; the same run also measures the bare disk. Proves nothing about other
+//! disks, nor about durability (`tests/it/durability` does).
 
 mod costs;
 mod outage;

@@ -16,7 +16,7 @@ use crate::target::{Target, Variant, numbers};
 const MIB: f64 = 1_048_576.0;
 
 /// Measures the median latency at a fixed rate, until the sender's answer and until the arrival at
-/// the backend, beside sending to the backend directly.
+/// the backend, compared with sending to the backend directly.
 pub(crate) fn latency(plan: &Plan) -> io::Result<()> {
     for (profile, spans_per_second, n_requests, limit) in [
         (Profile::Lean, 40_960, 320, 1.8),

@@ -1,5 +1,5 @@
-//! Tables of CPU time per span: the sidecar beside receivers that drop everything, and beside other
-//! configurations of the sidecar.
+//! Tables of CPU time per span: the sidecar compared with receivers that drop everything, and with
+//! other configurations of the sidecar.
 
 use std::io;
 use std::path::PathBuf;

@@ -10,7 +10,7 @@ use super::problem::{Problem, Problems};
 use super::texts::{Place, Texts};
 use super::tree::{Node, NodeValue, Scalar};
 
-/// Access to the files beside a configuration.
+/// Access to the files to which a configuration refers.
 pub trait Files {
     /// Returns the text of a file.
     ///

@@ -1,5 +1,4 @@
-//! Messages that tell a person what is wrong, where, and what to do: the mistake, its place, the
-//! line with a caret, and the remedy.
+//! Messages about mistakes, each with its place, the line with a caret, and the remedy.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};

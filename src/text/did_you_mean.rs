@@ -1,4 +1,4 @@
-//! Finds the legal word that was probably meant by a misspelt word.
+//! Finds the legal word that the author of a misspelt word probably meant.
 
 /// Returns the legal word nearest to a misspelt one, if it is near enough to be plausible. Among
 /// equally near words, the first wins.

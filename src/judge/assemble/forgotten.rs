@@ -1,6 +1,6 @@
 //! Remembers the ids of traces that were forgotten early because one peer closed too many. A trace
-//! that opens again under such an id is incomplete; other traces remain unaffected, apart from rare
-//! false positives.
+//! that opens again with a remembered id is incomplete; other traces are not affected, apart from
+//! rare false positives.
 
 use super::fifo_timers::Tick;
 

@@ -373,7 +373,8 @@ mod tests {
         sessions.earlier(turn).map(|earlier| earlier.seen)
     }
 
-    /// Returns the sessions of one service after a peer's flood, beside another peer's session.
+    /// Returns the sessions of one service after a flood from one peer, including a session of
+    /// another peer.
     fn flooded(service: &str) -> Sessions {
         let mut sessions = Sessions::new(1 << 14, true, now(0));
         let first = turn("chat", 4_000, 1);

@@ -1,6 +1,6 @@
 //! Remembers traces that had spans forwarded unscored before they were opened: a trace that is
-//! opened under such an id is incomplete. An id expires like a closed trace; the trace history then
-//! starts after it.
+//! opened with a remembered id is incomplete. An id expires like a closed trace; the trace history
+//! then starts after it.
 
 use std::collections::VecDeque;
 

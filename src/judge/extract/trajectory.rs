@@ -44,8 +44,8 @@ pub struct Trajectory {
     /// True if the trace was cut short. Then only a verdict that no further call could change is
     /// given (`docs/design.md#what-is-certain-in-a-cut-trace`).
     pub cut_short: bool,
-    /// True if all calls were read from model messages. If the trace was cut short, such a
-    /// trajectory is never certain, because the first tool span replaces it.
+    /// True if all calls were read from model messages. If the trace was cut short, the trajectory
+    /// is never certain, because the first tool span replaces it.
     pub from_messages: bool,
     /// True if other traces may contain arguments and results that the calls lack.
     pub completed_elsewhere: bool,
@@ -290,7 +290,7 @@ impl Trajectory {
     }
 
     /// Returns the trajectory of one agent run, with the calls at these indices. The list of runs
-    /// is not narrowed. A trace can have as many runs as calls, so the cost must not grow with the
+    /// remains complete. A trace can have as many runs as calls, so the cost must not grow with the
     /// trace.
     pub fn for_agent_run(&self, run_idx: usize, call_idxs: &[usize]) -> Self {
         let own_calls = call_idxs.iter().map(|&call_idx| &self.tool_calls[call_idx]);

@@ -1,7 +1,7 @@
 //! Completes calls from other traces. A hand-written agent loop sends each request as a separate
 //! trace, and the next request repeats a call's result; some runtimes record arguments and results
-//! in separate traces. Stores parts of calls, and the traces that lack parts, by call id; either
-//! may arrive first.
+//! in separate traces. Stores parts of calls (arguments or results), and the traces that lack
+//! parts, by call id; either may arrive first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

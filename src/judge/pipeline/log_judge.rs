@@ -21,8 +21,8 @@ pub struct LogLimits {
     pub max_replay: Duration,
 }
 
-/// A moment of a log at which everything due by a time was judged, with the records below an
-/// offset.
+/// A moment of a log: all records below an offset were read, and everything due by a time was
+/// judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct LogMoment {
     /// The time of arrival in Unix nanoseconds.

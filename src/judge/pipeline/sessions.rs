@@ -23,8 +23,8 @@ use crate::extract::Trajectory;
 const MAX_TURNS: usize = 1_000;
 const MAX_CALLS: usize = 4_096;
 
-/// Maximum bytes of the hashes of forgotten sessions, beside the memory of sessions. Above it, all
-/// sessions of the forgotten session's service count as having begun before the history.
+/// Maximum bytes of the hashes of forgotten sessions, in addition to the memory of sessions. Above
+/// it, all sessions of the forgotten session's service count as having begun before the history.
 const MAX_FORGOTTEN_SIZE: usize = 1 << 20;
 const FORGOTTEN_FOR: Duration = Duration::from_secs(24 * 3_600);
 

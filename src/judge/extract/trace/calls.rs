@@ -282,7 +282,7 @@ pub(crate) fn repeated_calls(
 /// Returns true if two instrumentations or processes report the same call: one id, one name,
 /// different parents, overlapping times. Calls that ran one after the other are two calls, and so
 /// are siblings. With a millisecond clock, one of two reports of a call may seem to start when the
-/// other ends, or to take no time.
+/// other ends, or to last no time.
 fn is_twin(roles: &SpanRoles<'_>, kept: &Draft, draft: &Draft) -> bool {
     let parent = |draft: &Draft| roles.spans[draft.span].parent_id;
     let overlap = draft.call.start_unix_nanos <= kept.call.end_unix_nanos;
@@ -302,8 +302,8 @@ fn absorb(kept: &mut Draft, draft: Draft) {
         kept.call.name = draft.call.name;
         kept.poorly_named = false;
     }
-    // A client often leaves the status unset if its server failed. Attempts within the call are in
-    // order: a successful attempt cancels the failures that ended before it began.
+    // A client often sets no status if its server failed. Attempts within the call are in order: a
+    // successful attempt cancels the failures that ended before it began.
     if kept.settled {
         return;
     }

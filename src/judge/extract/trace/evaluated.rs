@@ -50,8 +50,8 @@ fn shows_hole(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
         return true;
     }
     if !trace.parent_missing {
-        // A sidecar beside a tool server sees calls and no agent; the agent's other calls went to
-        // other servers.
+        // A tool server's sidecar sees calls and no agent; the agent's other calls went to other
+        // servers.
         return !tops.any(is_top_span(roles));
     }
     // The missing parent is not marked as remote. Many SDKs mark nothing, so a single run may well

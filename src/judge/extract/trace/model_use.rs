@@ -122,7 +122,7 @@ impl ModelUses {
             }
             let is_topmost = roles.runs[run].parent.is_none();
             match total {
-                // The models that were seen may belong to this run.
+                // The model calls that were seen may belong to this run.
                 Some(total) if has_models => add(&mut self.of_trace, total, [0; 3]),
                 Some(_) => add_total(&mut self.of_trace, total, !cut_short),
                 None if is_topmost && !has_models => {

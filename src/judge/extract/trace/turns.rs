@@ -21,7 +21,7 @@ impl Owner {
     }
 }
 
-/// An outermost model span.
+/// A model turn, represented by its outermost model span.
 #[derive(Debug)]
 struct Turn {
     owner: Owner,

@@ -162,7 +162,7 @@ impl<'a> Gates<'a> {
                 .call
                 .as_ref()
                 .and_then(|call| call.name.as_deref());
-            // A call without a name may be part of a report of the call beside it.
+            // A call without a name may be part of a report of its sibling's call.
             let is_more = roles.roles[span_idx].excluded.is_some()
                 || runs.contains(&span_idx)
                 || roles.roles[span_idx].model_of == Some(span_idx);

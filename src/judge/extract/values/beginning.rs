@@ -28,7 +28,7 @@ impl Payload {
 }
 
 impl Beginning {
-    /// Returns `None` for a whole value, and for an unusable prefix.
+    /// Parses the stored prefix of a cut value; `None` for a whole value or an unusable prefix.
     fn new(text: &str, kept: KeptPart) -> Option<Self> {
         match kept {
             KeptPart::Whole | KeptPart::Unreadable => None,
@@ -64,7 +64,7 @@ fn is_not_of_scalar(byte: u8) -> bool {
 /// An open container.
 struct Level<'t> {
     is_object: bool,
-    /// The key whose value comes next, in quotes.
+    /// The key whose value follows, in quotes.
     key: Option<&'t str>,
 }
 

@@ -152,9 +152,9 @@ fn result_content(message: &Map<String, Json>) -> Option<Cow<'_, Json>> {
     content.map(Cow::Borrowed).or_else(|| text_parts(message))
 }
 
-/// Returns the text of a message whose call id is beside its `parts`: LiteLLM writes
-/// `{"role": "tool", "parts": [{"type": "text", "content": "…"}], "tool_call_id": "…"}`. The texts
-/// of several parts are a list.
+/// Returns the text of a message with a call id next to its `parts`: LiteLLM writes `{"role":
+/// "tool", "parts": [{"type": "text", "content": "…"}], "tool_call_id": "…"}`. The texts of several
+/// parts are a list.
 fn text_parts(message: &Map<String, Json>) -> Option<Cow<'_, Json>> {
     message.get("tool_call_id")?;
     let parts = message.get("parts")?.as_array()?;

@@ -37,7 +37,7 @@ pub(crate) enum Envelope {
     /// within JSON).
     #[default]
     Plain,
-    /// `{"kwargs": {…}}`, beside `args` and other entries of the framework.
+    /// `{"kwargs": {…}}`, together with `args` and other entries of the framework.
     Kwargs,
     /// `{"input_str": "{'a': 1}", "tags": …, "metadata": …}` with a Python literal inside;
     /// JavaScript: `{"args": ["{…}"]}`.

@@ -16,8 +16,9 @@ use super::openinference::bare_name;
 use crate::extract::values::{Envelope, Raw};
 
 /// The OpenTelemetry conventions for generative AI: pydantic-ai, Vercel AI SDK v7, Strands, ADK,
-/// AutoGen, AG2, Microsoft's agent framework and others. Beside `openinference.span.kind` or
-/// `traceloop.span.kind`, `gen_ai.operation.name` is a copy and decides nothing.
+/// AutoGen, AG2, Microsoft's agent framework and others. If a span also has
+/// `openinference.span.kind` or `traceloop.span.kind`, `gen_ai.operation.name` is a copy and
+/// decides nothing.
 ///
 /// - Tool call: `gen_ai.operation.name` is `execute_tool` or `tool_call`; or the span has
 ///   `gen_ai.tool.name`, but neither `tool.name` nor an attribute that names a kind of span. Not a
@@ -33,9 +34,10 @@ use crate::extract::values::{Envelope, Raw};
 ///   `gen_ai.tool.message`.
 /// - Result: `gen_ai.tool.call.result`, `gcp.vertex.agent.tool_response`,
 ///   `anthropic.tool_result.content`; else `gen_ai.output.messages`, if it contains an object; else
-///   `message` of the event `gen_ai.choice`. A result beside `gcp.vertex.agent.event_id` is
-///   unwrapped from `{"result": …}`. A result beside `gen_ai.tool.status` or `tool.status`, in
-///   `anthropic.tool_result.content` or in an event is unwrapped from its content blocks.
+///   `message` of the event `gen_ai.choice`. If the span has `gcp.vertex.agent.event_id`, the
+///   result is unwrapped from `{"result": …}`. If the span has `gen_ai.tool.status` or
+///   `tool.status`, or the result is in `anthropic.tool_result.content` or in an event, it is
+///   unwrapped from its content blocks.
 /// - Error: `gen_ai.tool.status` or `tool.status` is `error`, `gen_ai.task.status` is `failure`, or
 ///   the result is the answer of ADK's plugin for retries.
 pub(super) const GEN_AI: Convention = Convention {
@@ -59,8 +61,8 @@ fn roles(span: &View<'_>) -> OwnRoles {
     }
     let Some(operation) = operation(span) else {
         return OwnRoles {
-            // Older pydantic-ai spans name the tool but no operation. Beside `tool.name`, the key
-            // is a normaliser's copy, and the call's values have other keys.
+            // Older pydantic-ai spans name the tool but no operation. If `tool.name` is present,
+            // too, the key is a normaliser's copy, and the call's values have other keys.
             call: span.has(keys::GEN_AI_TOOL_NAME)
                 && !span.has(keys::TOOL_NAME)
                 && !span.names_kind(),

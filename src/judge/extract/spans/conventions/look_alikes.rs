@@ -43,7 +43,7 @@ pub(super) const JUDGMENT: Convention = row(
     },
 );
 
-/// MLflow tracing: the type is a quoted word.
+/// MLflow tracing: the value of the type is in quotes.
 pub(super) const MLFLOW: Convention = row(
     "mlflow",
     keys::MLFLOW_TYPE,

@@ -11,15 +11,15 @@ use super::super::shared_keys::graph_node;
 use super::super::view::View;
 use crate::extract::values::Envelope;
 
-/// - Tool call: `openinference.span.kind` is `TOOL`, or `AGENT` beside `tool.name`.
+/// - Tool call: `openinference.span.kind` is `TOOL`, or `AGENT` together with `tool.name`.
 /// - Agent run: `openinference.span.kind` is `AGENT`, or `span_type` is `agentRun`. The agent is
 ///   `ai.telemetry.functionId`, `agent.name`, `gen_ai.agent.name`, `graph.node.id`, or the span's
 ///   name. A LangGraph node `agent`, by its `metadata`, belongs to the run above.
 /// - Model call: `openinference.span.kind` is `LLM`, except for spans `…._prepare_chat_with_tools`;
 ///   or `span_type` is `completion`.
 /// - Name: `tool.name`, else the span's name without a method such as `.run` or `.__call__`.
-/// - Error: the status ERROR, except beside `ai.operationId` and under the instrumentation scope
-///   `gen_ai`, where only an `exception` event counts.
+/// - Error: the status ERROR. If the span has `ai.operationId` or the instrumentation scope
+///   `gen_ai`, only an `exception` event counts.
 pub(super) const OPENINFERENCE: Convention = Convention {
     name: "openinference",
     marks: KeyBits::new(&[keys::OI_KIND, keys::SPAN_TYPE_FLAT]),

@@ -1,5 +1,5 @@
-//! Traceloop's OpenLLMetry, Python and JavaScript: Traceloop's own kind beside GenAI attributes,
-//! with arguments wrapped in the run's metadata. Models are recognised by their GenAI marks.
+//! Traceloop's OpenLLMetry, Python and JavaScript: Traceloop's own kind and GenAI attributes, with
+//! arguments wrapped in the run's metadata. Models are recognised by their GenAI marks.
 
 use otlp::span::KeyBits;
 use std::borrow::Cow;
@@ -15,7 +15,7 @@ use super::super::shared_keys::own_agent;
 use super::super::view::{View, name_after};
 use crate::extract::values::{AnnouncedCall, Envelope, equality, messages, payload};
 
-/// - Tool call: `traceloop.span.kind` is `tool`, or `task` beside `gen_ai.operation.name` =
+/// - Tool call: `traceloop.span.kind` is `tool`, or `task` together with `gen_ai.operation.name` =
 ///   `execute_tool`; not if `gen_ai.operation.name` is `handoff`.
 /// - Name: `gen_ai.tool.name`, else `traceloop.entity.name` of a `tool`. Else the name of a call
 ///   with the same arguments, in `traceloop.entity.output` of a sibling span; else a name taken

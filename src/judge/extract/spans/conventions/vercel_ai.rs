@@ -11,8 +11,8 @@ use super::super::view::View;
 /// - Agent run: `ai.operationId` is `ai.generateText` or `ai.streamText`, and a tool call lies
 ///   below or `ai.prompt.tools` offered tools to the model.
 /// - Model call: `ai.operationId` ends with `.doGenerate` or `.doStream`.
-/// - Error: the status ERROR, except beside `openinference.span.kind`, where only an `exception`
-///   event counts.
+/// - Error: the status ERROR. If the span has `openinference.span.kind`, only an `exception` event
+///   counts.
 pub(super) const VERCEL_AI: Convention = Convention {
     name: "vercel_ai",
     marks: KeyBits::new(&[keys::AI_OPERATION]),
