@@ -450,8 +450,8 @@ impl<M: Memo> TraceBuffer<M> {
         let first = !std::mem::replace(&mut buffered.reported, true);
         let mut trace = buffered.lend(reason, &self.hasher);
         trace.reason = buffered.seen_reason(&trace, &self.settings);
-        // A missing parent proves that the trace is torn only if the trace is inactive, because
-        // parents of an open run arrive last.
+        // A missing parent proves that the trace is torn (split between replicas) only if the trace
+        // is inactive, because parents of an open run arrive last.
         let is_inactive = reason == CloseReason::Inactive;
         let torn_service = is_inactive.then(|| trace.spans.torn_service(&trace.shape));
         let memo = std::mem::take(&mut buffered.memo);

@@ -62,7 +62,7 @@ pub enum CloseReason {
     /// The sidecar is stopping.
     Shutdown,
     /// Spans of the trace were forwarded unscored, the trace began before the trace history, or
-    /// traces of its service arrive torn.
+    /// traces of its service arrive torn (split between replicas).
     Incomplete,
     /// The trace or the session is still open; used for alarms.
     Open,

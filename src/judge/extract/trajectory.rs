@@ -65,7 +65,7 @@ pub struct Trajectory {
     pub clock_adjusted: bool,
     /// The number of spans in the trace.
     pub n_spans: usize,
-    /// The latest end of any span, Unix nanoseconds.
+    /// The latest end of any span in Unix nanoseconds.
     pub latest_end_unix_nanos: u64,
     pub model_use: ModelUse,
     pub tool_calls: Vec<ToolCall>,
@@ -96,9 +96,9 @@ pub struct SessionTurns {
 pub struct Subject {
     pub span_id: SpanId,
     pub name: Arc<str>,
-    /// The start, Unix nanoseconds.
+    /// The start in Unix nanoseconds.
     pub start_unix_nanos: u64,
-    /// The end, Unix nanoseconds; 0 if there is none.
+    /// The end in Unix nanoseconds; 0 if there is none.
     pub end_unix_nanos: u64,
     /// The OTLP span flags.
     pub flags: u32,

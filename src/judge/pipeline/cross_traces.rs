@@ -1,6 +1,6 @@
 //! State that several traces share: calls reported by spans and log records, parts of calls in
-//! other traces, the turns of sessions, and services whose traces arrive torn. The pipelines of all
-//! partitions share it.
+//! other traces, the turns of sessions, and services whose traces arrive torn (split between
+//! replicas). The pipelines of all partitions share it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

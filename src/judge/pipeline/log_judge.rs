@@ -14,7 +14,7 @@ use crate::assemble::{CloseReason, Settings, Sizes, Stats};
 /// Limits on how far back a successor reads.
 #[derive(Debug, Clone, Copy)]
 pub struct LogLimits {
-    /// How long before the oldest open trace a successor begins to read, so that late spans find
+    /// A successor begins to read this long before the oldest open trace, so that late spans find
     /// their traces.
     pub overlap: Duration,
     /// Maximum age of an open trace that a successor reads from its first record.

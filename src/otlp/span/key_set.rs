@@ -100,7 +100,7 @@ pub struct Kept<'a> {
 /// The text that must follow the prefix of a key.
 #[derive(Debug, Clone, Copy)]
 enum Rest {
-    /// Any text that contains this text.
+    /// Text that contains this text.
     Holding(&'static str),
     /// A word without dots, followed by this text.
     WordAnd(&'static str),

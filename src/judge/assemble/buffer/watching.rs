@@ -69,7 +69,7 @@ impl<M: Memo> TraceBuffer<M> {
         changed
     }
 
-    /// Returns the memo of an open trace that was not reported.
+    /// Returns the memo of an open trace that has not been reported yet.
     pub fn unreported_memo(&self, trace_id: &TraceId) -> Option<&M> {
         let trace = self.open.get(*self.index.get(trace_id)?)?;
         (!trace.reported && trace.closing.is_none()).then_some(&trace.memo)

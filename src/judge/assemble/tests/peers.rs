@@ -1,5 +1,6 @@
 //! Tests replicas that share the traces: which traces are incomplete after a start, after a change
-//! of the replicas, and while traces arrive torn. Does not prove when a change is noticed.
+//! of the replicas, and while traces arrive torn (split between replicas). Does not prove when a
+//! change is noticed.
 
 use std::sync::Arc;
 use std::time::Duration;

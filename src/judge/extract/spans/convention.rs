@@ -117,7 +117,7 @@ pub(crate) struct RecognisedSpans<'t, 'a> {
     pub(crate) parent: &'t [Option<SpanIdx>],
     /// All spans, each after its parent.
     pub(crate) parents_first: &'t [SpanIdx],
-    /// The corrected start, Unix nanoseconds.
+    /// The corrected start in Unix nanoseconds.
     pub(crate) start: &'t [u64],
     /// The agent whose turn a span belongs to, if one run has turns of several agents.
     pub(crate) turn_agents: &'t mut HashMap<SpanIdx, &'a str>,

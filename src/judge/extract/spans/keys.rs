@@ -290,7 +290,7 @@ pub(super) const GENERAL_KINDS: &[(KeyId, &[&str])] = &[
     (SPAN_TYPE_FLAT, &["agentRun", "completion"]),
 ];
 
-/// All other keys that give a span a kind, with any value.
+/// The other keys that give a span a kind, with any value.
 pub(super) const OWN_KINDS: KeyBits = KINDS.without(KeyBits::new(&[SPAN_TYPE, SPAN_TYPE_FLAT]));
 
 /// Keys by which some convention recognises a span.

@@ -17,7 +17,7 @@ pub struct CrossTraceResult {
     pub call_id: String,
     /// `service.name` of the span's resource.
     pub service: Arc<str>,
-    /// The start of the span, Unix nanoseconds.
+    /// The start of the span in Unix nanoseconds.
     pub start_unix_nanos: u64,
     /// The span that contains the part.
     pub span_id: SpanId,

@@ -14,7 +14,7 @@ pub(crate) struct Tree {
     /// All spans, each after its parent.
     pub(crate) parents_first: Vec<SpanIdx>,
     pub(crate) depth: Vec<u32>,
-    /// The start by which spans are ordered, Unix nanoseconds.
+    /// The start in Unix nanoseconds by which spans are ordered.
     pub(crate) start: Vec<u64>,
     /// The end, never before the start.
     pub(crate) end: Vec<u64>,

@@ -2,9 +2,9 @@
 //! given early never changes. Evaluators decide what further calls could change.
 //!
 //! Assumptions: a span that has ended does not change. Spans that report one call by its id agree
-//! on its name, its arguments, and its start relative to other calls. A parent marked as local has
-//! its child's resource. A trace has one root. A span above a model call, an agent run or a call of
-//! another tool is not a mere wrapper of a call below it.
+//! on its name, its arguments, and its start relative to other calls. A parent that is marked as
+//! local has the same resource as its child. A trace has one root. A span above a model call, an
+//! agent run or a call of another tool is not a mere wrapper of a call below it.
 
 use std::sync::Arc;
 
