@@ -32,7 +32,7 @@ pub(crate) struct ForgottenTraces {
 struct Filter {
     words: Vec<u64>,
     n_hashes: usize,
-    /// The time at which the last trace was closed.
+    /// The closing time of the latest trace.
     last_closed: Tick,
 }
 

@@ -94,7 +94,7 @@ impl<M: Memo> RecentlyClosed<M> {
         self.none_expires_before = self.none_expires_before.min(now.saturating_add(self.ttl));
     }
 
-    /// Stores a judged trace; drops it if its entry was forgotten.
+    /// Stores a judged trace, unless its entry was forgotten.
     pub(super) fn fill(&mut self, hash: u64, trace: Box<BufferedTrace<M>>, now: Tick) {
         let Some(slot) = self.find(hash, &trace.trace_id) else {
             return;
@@ -195,7 +195,7 @@ impl<M: Memo> RecentlyClosed<M> {
                 && self.max_traces > 0
                 && !self.forgotten.insert(hash, closed, now)
             {
-                // Restored traces have an unknown sender, and some traces have several.
+                // Restored traces have an unknown sender, and some traces have several senders.
                 let unnamed = [UNKNOWN_PEER, SEVERAL_PEERS];
                 let peer = self.shares.key(heaviest);
                 let peer = peer.filter(|peer| !unnamed.contains(peer));

@@ -114,9 +114,9 @@ pub struct EarlierTurns {
 /// The extent to which the earlier turns of a session were seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TurnsSeen {
-    /// All turns, completely.
+    /// All turns were seen completely.
     All,
-    /// Not all turns.
+    /// Not all turns were seen completely.
     NotAll,
     /// No turn was seen, and there may have been some.
     Unknown,

@@ -27,7 +27,7 @@ pub struct TornServices {
 
 #[derive(Debug, Default)]
 struct Window {
-    /// True for each closed trace that was torn, the oldest first.
+    /// One entry for each closed trace, the oldest first: true if the trace was torn.
     closed: VecDeque<bool>,
     n_torn: usize,
 }

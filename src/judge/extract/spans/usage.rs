@@ -111,8 +111,8 @@ impl Usage {
         sides.or_else(within).or(own)
     }
 
-    /// Returns lower bounds for the tokens of one call with two recorded usages: this one, and one
-    /// of at least `least`.
+    /// Returns lower bounds for the tokens of a call that was recorded twice: with this usage, and
+    /// with a usage of at least `least`.
     pub(crate) fn least_of_one_call(self, least: [u64; 3]) -> [u64; 3] {
         let [input, output] = [0, 1].map(|side| {
             let is_less = self.is_whole[side] && self.tokens[side] < least[side];
