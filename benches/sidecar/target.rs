@@ -464,8 +464,8 @@ impl Target {
         }
     }
 
-    /// Describes the work that the sidecar has not finished. Returns an error if it did anything
-    /// twice or lost anything.
+    /// Describes the work that the sidecar has not finished. Returns an error if the sidecar did
+    /// anything twice or lost anything.
     fn unfinished(&self) -> io::Result<Option<String>> {
         let Measured::Sidecar {
             expects_scores,

@@ -54,7 +54,7 @@ pub use rules::{InvalidRules, Rules};
 pub use split::split;
 
 /// Bytes of closed traces that are judged together, and of evaluations that the sink receives
-/// together. Senders decide how much falls due at the same time; slices bound the memory for it.
+/// together. Senders decide how much falls due at the same time; slices bound the memory.
 const MAX_SLICE: usize = 256 << 10;
 
 /// Number of inserted spans and log records between two calls of [`JudgementSink::beat`].
@@ -276,7 +276,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.resize(sizes, now);
     }
 
-    /// Reopens traces that traces of other partitions complete.
+    /// Reopens the traces that traces of other partitions have changed.
     pub fn reopen_changed(&mut self, now: Now) {
         if self.partition.is_whole() {
             return;

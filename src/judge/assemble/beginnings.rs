@@ -1,4 +1,5 @@
-//! Where the trace history of single peers or services begins, if part of it was evicted early.
+//! Separate start times for the histories of peers and services of which something was evicted
+//! early.
 
 /// Maximum number of keys with a separate start time.
 const MAX_BEGINNINGS: usize = 64;

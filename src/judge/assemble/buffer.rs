@@ -235,9 +235,9 @@ impl<M: Memo> TraceBuffer<M> {
             .checked_add(Duration::from_nanos(self.timers.next()?))
     }
 
-    /// Closes the traces whose timer or limit has fired, until they reach `max_size` bytes: by
-    /// deadline, then in the order in which the waits began. Appends traces that have only expired,
-    /// and remain open. Call it again until it returns none: no trace is returned twice.
+    /// Closes the traces that are due, until they reach `max_size` bytes, in the order of their
+    /// deadlines and then of the starts of their waits. Also returns traces that have only expired,
+    /// and remain open. Call it again until it returns no trace; it returns no trace twice.
     pub fn close_due(&mut self, now: Now, max_size: usize) -> Vec<Closed<M>> {
         let tick = self.tick(now);
         self.forget(now);
@@ -296,9 +296,9 @@ impl<M: Memo> TraceBuffer<M> {
         self.closing_size
     }
 
-    /// Makes all traces due, in the order of first arrival. A settling trace closes as settled, a
-    /// trace that reached a limit closes for that limit, and every other trace for `otherwise`
-    /// (`Shutdown`, or `NoRoot` at the end of replay's input).
+    /// Makes all traces due, in the order of first arrival. A settling trace closes as settled, and
+    /// a trace that reached a limit closes with this limit as the reason. All other traces close
+    /// with the reason `otherwise` (`Shutdown`, or `NoRoot` at the end of replay's input).
     pub fn make_all_due(&mut self, otherwise: CloseReason, now: Now) {
         let tick = self.tick(now);
         let mut slots: Vec<(u64, Slot)> = self

@@ -71,7 +71,8 @@ impl<M: Memo> BufferedTrace<M> {
         self.trace(reason, self.spans.clone(), hasher)
     }
 
-    /// Returns `Incomplete` instead of a reason that allows a full verdict if spans may be missing.
+    /// Returns the reason of the trace, or `Incomplete` if the reason would allow full verdicts
+    /// although spans may be missing.
     pub(super) fn seen_reason(&self, trace: &Trace, settings: &Settings) -> CloseReason {
         let reaches_back = |guard: Duration| {
             let spans = trace.spans.all_rows();

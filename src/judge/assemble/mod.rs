@@ -47,7 +47,7 @@ pub enum CloseReason {
     /// A top span has ended, no local parent is missing, and no span has arrived for the settle
     /// time.
     RootEnded,
-    /// Replay reached the end of its input, without an ended root.
+    /// Replay reached the end of its input, and no root has ended.
     NoRoot,
     /// No new span arrived for `assemble.inactive`.
     Inactive,
@@ -208,7 +208,8 @@ pub struct Stats {
     pub n_unscored: usize,
 }
 
-/// Observations of torn traces: some of their spans reached this replica, the others another one.
+/// Observations of torn traces: some of their spans reached this replica, the rest reached another
+/// one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TornTraces {
     /// The number of torn traces that were closed.

@@ -1,5 +1,5 @@
-//! Stores the turns of each session, each a separate trace, and the tools that they called, so that
-//! no turn fails for lack of a call that an earlier turn made.
+//! Stores the turns of each session, each a separate trace, and the tools that they called. A turn
+//! then does not fail because the call that it lacks was made in an earlier turn.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -118,7 +118,7 @@ pub enum TurnsSeen {
     All,
     /// Not all turns were seen completely.
     NotAll,
-    /// No turn was seen, and there may have been some.
+    /// No turn was seen, but there may have been some.
     Unknown,
 }
 

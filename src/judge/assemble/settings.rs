@@ -7,13 +7,13 @@ use super::partition::Partition;
 /// The size limits of traces, which follow the memory limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
-    /// The size of one trace, at most [`Settings::MAX_SIZE_LIMIT`].
+    /// Maximum bytes of one trace, at most [`Settings::MAX_SIZE_LIMIT`].
     pub trace: usize,
-    /// The size of all open traces.
+    /// Maximum bytes of all open traces.
     pub open: usize,
-    /// The size of all recently closed traces.
+    /// Maximum bytes of all recently closed traces.
     pub recent: usize,
-    /// The size of the turns of all sessions.
+    /// Maximum bytes of the turns of all sessions.
     pub sessions: usize,
 }
 
@@ -43,7 +43,7 @@ pub struct Settings {
     pub max_settle: Duration,
     /// Like `settle`, for a top span with a remote parent.
     pub settle_remote: Duration,
-    /// The time without new spans after which a trace without an ended root is closed.
+    /// The time without new spans after which a trace that is not done is closed.
     pub inactive: Duration,
     /// A trace is incomplete if one of its top spans began before the trace history and did not end
     /// at least this long before the history's start. `None` disables this check.

@@ -49,7 +49,7 @@ impl<T> Slab<T> {
         self.places.len() - self.free.len()
     }
 
-    /// Returns the numbers in use, in ascending order.
+    /// Returns the occupied slots, in ascending order.
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> {
         (0..)
             .zip(&self.places)

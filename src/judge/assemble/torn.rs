@@ -1,5 +1,5 @@
-//! Detects services whose traces arrive torn, with some of their spans at this replica and the
-//! others at another one. A single trace proves nothing, because a missing child is invisible; many
+//! Detects services whose traces arrive torn: some spans of a trace reach this replica, the rest
+//! reach another one. A single trace proves nothing, because a missing child is invisible; many
 //! traces do. The evidence is a trace that was closed as inactive with a missing local parent. A
 //! service with too many torn traces gets no full verdicts.
 

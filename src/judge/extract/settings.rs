@@ -50,8 +50,8 @@ pub struct CustomConvention {
     /// The kind of the spans: `tool` calls, `agent` runs, or `model` calls.
     #[serde(default)]
     pub kind: SpanKind,
-    /// Attributes and values that mark a span of this kind, which must have all of them. Numbers
-    /// and booleans are written as JSON text.
+    /// The attributes and values that a span of this kind must have. Numbers and booleans are
+    /// written as JSON text.
     #[serde(rename = "match")]
     pub matches: BTreeMap<String, String>,
     /// Attributes and values that mark a failed call: a span that has all of them failed. A span

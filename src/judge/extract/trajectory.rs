@@ -171,7 +171,7 @@ impl Trajectory {
         }
     }
 
-    /// Returns the name of the evaluated run, which may only wrap the run of `agent`.
+    /// Returns the name of the evaluated run. The run may be a mere wrapper of the run of `agent`.
     pub(crate) fn own_run(&self) -> Option<&str> {
         let subject = self.subject.as_ref()?;
         let mut runs = self.agent_runs.iter();

@@ -13,7 +13,7 @@ use otlp::span::{SpanId, TraceId};
 use crate::extract::{CallPart, CrossTraceResult, Payload, Trajectory};
 
 /// Maximum number of parts, and of services with a call, for one call id. Only a sender that reuses
-/// its ids exceeds it.
+/// its ids exceeds this number.
 const MAX_OF_ONE_ID: usize = 64;
 
 /// JavaScript clocks give the start in whole milliseconds and the end more precisely, so the next

@@ -231,8 +231,7 @@ impl CrossTraces {
         }
     }
 
-    /// Records in a trajectory without model spans that other traces of its service have model
-    /// spans.
+    /// Marks a trajectory without model spans if other traces of its service have model spans.
     pub(super) fn add_models_of_service(&self, trajectory: &mut Arc<Trajectory>) {
         let models = self.models.as_ref().filter(|_| trajectory.shows_no_model());
         if models.is_some_and(|models| models.contains(&trajectory.service)) {

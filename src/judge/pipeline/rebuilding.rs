@@ -206,8 +206,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.oldest_open_record()
     }
 
-    /// Closes traces older than this record unjudged: their verdicts were sent, and their early
-    /// spans are gone. Late spans of such traces are dropped.
+    /// Closes traces older than this record without judging them: their verdicts were sent, and
+    /// their early spans are gone. Late spans of such traces are dropped.
     pub(super) fn forget_open_below(&mut self, record: u64, now: Now) {
         self.buffer.forget_open_below(record, now);
     }

@@ -23,7 +23,7 @@ pub(super) struct Reported(Vec<ReportedEvaluation>);
 /// runs as spans. Further evaluations are reported once and never revised.
 const MAX_REPORTED: usize = 65_536;
 
-/// The judgement of a trace in progress, evaluation by evaluation.
+/// The state of the reported evaluations while a trace is being judged.
 #[derive(Debug)]
 pub(super) struct Revising<'a> {
     reported: &'a mut Reported,
@@ -32,7 +32,7 @@ pub(super) struct Revising<'a> {
     n_known: usize,
     /// True if a raised alarm has no verdict yet.
     has_alarms: bool,
-    /// The expected index of the next evaluation: the order is the same as in the last judgement.
+    /// The expected index of the next evaluation: the order is usually that of the last judgement.
     next: usize,
     /// The hash of the whole trajectory, which most evaluations judge.
     of_whole: u64,
@@ -368,7 +368,7 @@ impl ReportedCriterion {
 /// Returns a hash that is equal for two evaluations that look the same to a reader.
 fn fingerprint(evaluation: &Evaluation, of_trajectory: u64, hasher: &FixedState) -> u64 {
     let mut state = hasher.build_hasher();
-    // The expectations of a run, and its test case, may arrive late.
+    // The criterion changes if a run's expectations or test case arrive late.
     evaluation.criterion.revision().hash(&mut state);
     of_trajectory.hash(&mut state);
     evaluation.hash_shown(&mut state);

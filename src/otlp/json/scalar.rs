@@ -190,7 +190,7 @@ impl<'de> Visitor<'de> for ScalarSeed<'_> {
     }
 }
 
-/// Both alphabets, without padding; unused bits of the last byte may be set.
+/// Base64 in both alphabets, without padding. Unused bits of the last byte may be set.
 static BASE64: LazyLock<Encoding> = LazyLock::new(|| {
     let mut base64 = BASE64_NOPAD.specification();
     base64.check_trailing_bits = false;

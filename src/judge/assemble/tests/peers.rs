@@ -46,7 +46,7 @@ fn after_a_change_of_the_replicas_older_traces_that_are_new_here_are_incomplete(
         buffer.send(span(1).of(trace).lasting(14, 23));
     }
     buffer.skip(11);
-    // At this time the router knows the change.
+    // By this time the router has the new addresses.
     buffer.send(span(1).of(4).lasting(33, 34));
     let told = buffer.wait(5);
     assert_eq!(
@@ -108,8 +108,8 @@ fn a_missing_caller_of_a_sender_without_flags_tears_nothing() {
     );
 }
 
-/// The trace's other spans are at another replica, which does not show that requests are spread
-/// over replicas.
+/// After a change, the other spans of a trace may be at another replica. This does not show that
+/// requests are spread over replicas.
 #[test]
 fn traces_that_a_change_of_the_replicas_splits_are_no_evidence_of_torn_ones() {
     let mut buffer = with_peers();
@@ -126,7 +126,7 @@ fn traces_that_a_change_of_the_replicas_splits_are_no_evidence_of_torn_ones() {
     }
     assert_eq!(reasons(&buffer.wait(185)).len(), 9);
     assert_eq!(buffer.torn.as_mut().unwrap().take().n_traces, 0);
-    // These traces were opened when the router knew the change.
+    // These traces were opened when the router had the new addresses.
     for trace in 10..=14 {
         buffer.send(span(2).of(trace).under(1).local().lasting(220, 221));
     }

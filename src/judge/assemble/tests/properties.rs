@@ -73,7 +73,7 @@ impl Model {
         };
     }
 
-    /// Returns the settle time of the trace, if an ended span may be a top span.
+    /// Returns the settle time of the trace, if a span that has ended may be a top span.
     fn settle_time(&self) -> Option<u64> {
         let roots = || {
             self.spans

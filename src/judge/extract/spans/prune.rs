@@ -10,7 +10,7 @@ use super::keys;
 use super::view::View;
 use crate::extract::values::messages::{NewMessages, may_announce, new_messages};
 
-/// Decides which attributes to store of a span that is not a tool call. The returned function
+/// Decides which attributes of a span that is not a tool call are stored. The returned function
 /// prunes the span; it also cuts results longer than `max_value_size`, unless they are replies.
 pub(super) fn pruning(
     view: &View<'_>,

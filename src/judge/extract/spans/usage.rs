@@ -100,8 +100,8 @@ impl Usage {
         })
     }
 
-    /// Returns `own` if it has tokens read or written; else the usage of the inner spans; else the
-    /// total in `own`.
+    /// Returns `own` if it records the tokens read or the tokens written; else the usage of the
+    /// inner spans; else the total in `own`.
     pub(crate) fn or_within(
         own: Option<Self>,
         within: impl FnOnce() -> Option<Self>,

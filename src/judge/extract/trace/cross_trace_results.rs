@@ -25,8 +25,8 @@ pub struct CrossTraceResult {
 }
 
 /// Returns arguments and results of calls in other traces. Models' requests are read only if no
-/// tool of the trace has a span; otherwise the tool spans contain the results, in related traces,
-/// too.
+/// tool of the trace has a span; otherwise tool spans contain the results, even those in related
+/// traces.
 pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossTraceResult> {
     let max_size = recogniser.tools.max_value_size;
     let spans = &trace.spans;

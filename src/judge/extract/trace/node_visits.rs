@@ -28,7 +28,7 @@ pub(crate) fn node_visits(roles: &SpanRoles<'_>, interner: &mut Interner) -> Arc
             visits.push((span_idx, interner.shared(&node.name)));
         }
     }
-    // A run that is also a node appears twice; the two merge if their names are equal.
+    // A run that is also a node appears twice; the two entries merge if their names are equal.
     visits.sort_by_key(|(span_idx, _)| roles.rank(*span_idx));
     visits.dedup_by(|(_, name), (_, name_before)| name == name_before);
     visits.into_iter().map(|(_, name)| name).collect()

@@ -1,5 +1,5 @@
-//! Decides how missing spans could change the known calls of a trace cut short, so that a verdict
-//! given early never changes. Evaluators decide what further calls could change.
+//! Decides how missing spans could change the known calls of a trace that was cut short, so that a
+//! verdict given early never changes. Evaluators decide what further calls could change.
 //!
 //! Assumptions: a span that has ended does not change. Spans that report one call by its id agree
 //! on its name, its arguments, and its start relative to other calls. A parent that is marked as
