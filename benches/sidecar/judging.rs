@@ -1,4 +1,4 @@
-//! Measures the spans judged per second within the default memory, on one thread and on two, if
+//! Measures the spans judged per second within the default memory, on one thread and on two, while
 //! four senders send as fast as they can. Proves nothing about verdicts.
 
 use std::io;

@@ -1,5 +1,5 @@
 //! Stores the turns of each session, each a separate trace, and the tools that they called. A turn
-//! then does not fail because the call that it lacks was made in an earlier turn.
+//! that lacks a call then does not fail if an earlier turn made the call.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;

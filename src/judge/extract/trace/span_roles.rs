@@ -343,9 +343,9 @@ impl<'a> SpanRoles<'a> {
         self.runs.len() - 1
     }
 
-    /// Returns the enclosing call if both report the same call: client, server and wrapper each
-    /// report a call, and the outermost report represents it. A retry is a sibling, and two ids are
-    /// two calls.
+    /// Returns the enclosing call if its span and this span report the same call: client, server
+    /// and wrapper each report a call, and the outermost report represents it. A retry is a
+    /// sibling, and two ids are two calls.
     fn same_call_above(
         &self,
         span_idx: SpanIdx,
