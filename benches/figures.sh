@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Prints all figures of docs/performance.md, measured in the profile `dist`. After the builds it takes about twelve
-# minutes of a quiet machine.
+# minutes, in which the machine must be idle otherwise.
 #   [OTELCOL=/path/to/otelcol] [SPANSCORE=/path/to/spanscore] benches/figures.sh [--record] [--rounds N]
-# Seven rounds unless given. With OTELCOL it also measures goal 9 (benches/peers.sh). SPANSCORE names the program to
-# measure, for example the one that deploy/build.sh built. --record writes the figures into benches/figures.txt.
+# N is 7 by default. With OTELCOL, the script also measures goal 9 (benches/peers.sh). SPANSCORE names the program to
+# measure, for example one that deploy/build.sh built. --record writes the figures to benches/figures.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ "${1:-}" = --record ]; then

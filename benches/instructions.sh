@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Counts instructions per span of scan, assembly and judgement with callgrind, and compares them with
-# benches/instructions.txt. A regression shows on the noisiest machine. `.ci/extended` runs it; needs valgrind.
+# Counts the instructions per span of scan, assembly and judgement with callgrind, and compares them with
+# benches/instructions.txt. Shows a regression even on a noisy machine. Needs valgrind. `.ci/extended` runs this script.
 #   benches/instructions.sh             exits 1 if a case costs over 3 % more than recorded
 #   benches/instructions.sh --record    records the counts
-#   PROFILE=release …                   counts in another profile than `dist`, in which the record was made
-# Counts depend on compiler, allocator and CPU features: record and compare on one machine.
+#   PROFILE=release …                   counts in this profile; the recorded counts were made in `dist`
+# The counts depend on the compiler, the allocator and the CPU's features, so record and compare on one machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 record=benches/instructions.txt

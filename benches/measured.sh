@@ -1,6 +1,7 @@
-# Sourced by figures.sh and peers.sh: sets SPANSCORE to the program to measure, built in `dist` unless it is set already.
+# Sets SPANSCORE to the program to measure; builds it in the profile `dist` if SPANSCORE is not set. figures.sh and peers.sh
+# source this file.
 if [ -z "${SPANSCORE:-}" ]; then
-  # A copy: the benchmarks build it again in the same place, with the features that tests enable in dependencies.
+  # Copies the program, because the benchmarks overwrite it by a build with the features that tests enable in dependencies.
   cargo build --profile dist --locked
   mkdir -p target/measured
   cp target/dist/spanscore target/measured/spanscore

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures spanscore and a real OpenTelemetry Collector in the same rounds: forwarding only, and grouping by trace
-# (goal 9). Run by hand, not in CI.
+# (goal 9). CI does not run this script.
 #   OTELCOL=/path/to/otelcol [SPANSCORE=/path/to/spanscore] benches/peers.sh [--rounds N]
 # The Collector needs otlpreceiver, otlpexporter, batchprocessor and groupbytraceprocessor: otelcol-contrib has them, or
 # build one with the builder (go install go.opentelemetry.io/collector/cmd/builder@v0.160.0). benches/peers/*.yaml
