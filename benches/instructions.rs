@@ -94,7 +94,7 @@ fn main() {
         .map(|position| ring.fill(0, position).body)
         .collect();
     let n_requests: usize = n_requests.parse().unwrap();
-    // Prepares all requests, however many are processed, so that the difference of two runs is the
+    // Prepare all requests, however many are processed, so that the difference of two runs is the
     // processing alone.
     let batches: Vec<Batch> = requests
         .iter()
@@ -175,7 +175,7 @@ fn main() {
         "{what} {profile_name}: {} spans",
         n_requests.min(requests.len()) * 512
     );
-    // Exits immediately: dropping these values would add instructions to some runs only.
+    // Exit immediately: dropping these values would add instructions to some runs only.
     std::process::exit(0);
 }
 

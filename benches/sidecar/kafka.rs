@@ -51,7 +51,7 @@ pub(crate) fn kafka(plan: &Plan) -> io::Result<()> {
     let n_spans = (n * N_CONNECTIONS * SPANS_PER_REQUEST) as f64;
     let mut load = loader(Profile::Lean, N_OPEN, SPANS_PER_REQUEST as usize, 9)?.0;
 
-    // Fills the topic that the judges read in each round.
+    // Fill the topic that the judges read in each round.
     let mut filling = writer(&plan.program, &broker, "figures-read")?;
     let n_judgements = write(&mut filling, &mut load, 1, n)?.n_roots * N_CRITERIA;
     drop(filling);

@@ -227,7 +227,7 @@ impl Loader {
         for _ in 0..N_CONNECTIONS {
             clients.push(Client::connect(port, Wire::Grpc).await?);
         }
-        // Builds the requests beforehand, so that the time for it is not measured.
+        // Build the requests beforehand, so that the time for building them is not measured.
         let each = n_requests.div_ceil(N_CONNECTIONS);
         let streams: Vec<(u64, u64)> = (0..N_CONNECTIONS)
             .map(|connection| {

@@ -213,7 +213,7 @@ impl Target {
             }
         }
         let ready_after = Duration::from_nanos(monotonic_nanos() - started);
-        // Prints everything else that the sidecar logs, because a warning matters in a benchmark.
+        // Print everything else that the sidecar logs, because a warning matters in a benchmark.
         // The thread ends with the process.
         std::thread::spawn(move || {
             log.lines()

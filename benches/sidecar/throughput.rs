@@ -21,7 +21,7 @@ pub(crate) const N_OPEN: usize = 64;
 /// A large limit, so that no budget closes a trace: the memory benchmarks measure the budgets.
 pub(crate) const ROOMY: &str = "memory.limit=3GiB";
 
-/// One variant in the rounds of a table.
+/// A variant that is measured in every round, with its row in the table.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) target: Target,
@@ -117,7 +117,7 @@ pub(crate) fn rounds(
             .map_err(|error| named(row.name, &error))?;
     }
     for round in 0..plan.n_rounds {
-        // Alternates the order, so that no variant always runs after the same one.
+        // Alternate the order, so that no variant always runs after the same one.
         let order: Vec<usize> = if round % 2 == 0 {
             (0..rows.len()).collect()
         } else {

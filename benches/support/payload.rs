@@ -82,7 +82,7 @@ struct Place {
     /// The position in the body of the 16 bytes of the trace id.
     offset: usize,
     lane: u32,
-    /// The position of the trace in its lane.
+    /// The number of the trace in its lane. A lane has one open trace at a time.
     nth: u32,
     span_id: u64,
     is_root: bool,

@@ -42,7 +42,7 @@ pub(crate) fn compare(
     time(&mut base);
     let rounds: Vec<(f64, f64)> = (0..n_rounds)
         .map(|round| {
-            // Alternates the order, so that neither variant always runs second.
+            // Alternate the order, so that neither variant always runs second.
             if round % 2 == 0 {
                 let measured = time(&mut measured);
                 (measured, time(&mut base))

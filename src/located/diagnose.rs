@@ -79,7 +79,7 @@ pub fn read<T>(
             }
         }
         let mut pruned_paths: Vec<_> = mistakes.iter().map(DeError::pruned_path).collect();
-        // Starts at the end, because removing an entry shifts the entries after it.
+        // Start at the end, because removing an entry shifts the entries after it.
         pruned_paths.sort_unstable_by(|a, b| b.cmp(a));
         let mut is_pruned = !pruned_paths.is_empty();
         for path in pruned_paths {

@@ -123,7 +123,7 @@ impl Texts {
         let start = floor_char_boundary(text, place.start);
         let end = floor_char_boundary(text, place.end).max(start);
         let Position { line, column } = source.position(start);
-        // Takes one character more than is shown on either side, so that a cut is noticed.
+        // Take one character more on either side than is shown, so that a cut is noticed.
         let line_start = text[..start]
             .char_indices()
             .rev()

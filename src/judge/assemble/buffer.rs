@@ -312,7 +312,7 @@ impl<M: Memo> TraceBuffer<M> {
                 continue;
             };
             match trace.closing {
-                // Restarts the wait, so that this trace, too, closes in the order of arrival.
+                // Restart the wait, so that this trace, too, closes in the order of arrival.
                 Some(_) => self.timers.close_now(slot, tick),
                 None if self.is_quiet(slot) => {
                     self.start_closing(slot, CloseReason::RootEnded, tick);

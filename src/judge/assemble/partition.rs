@@ -39,7 +39,7 @@ impl Partition {
         hash = (hash ^ (hash >> 32)).wrapping_mul(0x94D0_49BB_1331_11EB);
         hash = (hash ^ (hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         hash ^= hash >> 31;
-        // Multiplies the hash, as a fraction of 2^64, by the number of partitions.
+        // Multiply the hash, as a fraction of 2^64, by the number of partitions.
         ((u128::from(hash) * n_partitions as u128) >> 64) as usize
     }
 

@@ -75,8 +75,8 @@ struct Session {
 struct KnownTurn {
     start_unix_nanos: u64,
     trace_id: TraceId,
-    /// True if no turn preceded this one. Its messages decide, or else the history at the time when
-    /// the turn was first recorded.
+    /// True if no turn preceded this one, according to the turn's messages, or else to the history
+    /// at the time when the turn was first recorded.
     is_first: bool,
     reaches_back: bool,
     /// True if all calls of the turn are known.

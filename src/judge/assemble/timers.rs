@@ -94,8 +94,7 @@ impl Timers {
     }
 
     /// Restarts the timers of a trace after a new span. A new span delays the settling, but not
-    /// beyond `max_settle`. A settling of another kind starts anew, because its top span has just
-    /// ended.
+    /// beyond `max_settle`. If a top span of another kind has just ended, the settling starts anew.
     pub(super) fn restart(
         &mut self,
         slot: Slot,

@@ -1,6 +1,6 @@
 //! The types for a run's model calls and their tokens. The module `trace` counts both.
 
-/// The tokens that model calls read, wrote, or both.
+/// The input tokens of model calls, their output tokens, or both together.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Tokens {
     /// Lower bound: tokens that were certainly used.

@@ -28,7 +28,7 @@ impl Trajectory {
             for call in &turn.tool_calls {
                 max_group = max_group.max(call.parallel_group);
                 max_line = max_line.max(call.uncertainty.line);
-                // Preserves the order of calls within a turn, even if their times contradict it.
+                // Preserve the order of calls within a turn, even if their times contradict it.
                 moment = moment.max(call.start_unix_nanos);
                 let mut call = call.clone();
                 call.uncertainty.args |= call.partial;
@@ -50,7 +50,7 @@ impl Trajectory {
             node_visits.extend(turn.node_visits.iter().cloned());
         }
         node_visits.dedup();
-        // Interleaves the calls of overlapping turns by time.
+        // Interleave the calls of overlapping turns by time.
         calls.sort_by_key(|(moment, ..)| *moment);
         let (of_calls, tool_calls) = calls
             .into_iter()

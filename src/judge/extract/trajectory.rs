@@ -179,7 +179,7 @@ impl Trajectory {
         Some(&run.name)
     }
 
-    /// Returns true if spans report all calls of this group of log records; the group is then no
+    /// Returns true if spans report all calls of this group of log records. Then the group is not a
     /// run.
     pub fn is_taken_over(&self) -> bool {
         self.subject.is_none() && self.tool_calls.is_empty()
@@ -320,7 +320,7 @@ impl Trajectory {
 
     /// Adjusts the trajectory of a trace that has only log records.
     fn adjust_for_records(&mut self, trace: &Trace) {
-        // The parent of a record is missing by design.
+        // A missing parent does not count, because the parent of a record is always missing.
         self.cut_short = !matches!(trace.reason, CloseReason::Inactive | CloseReason::NoRoot);
         let named = log_trajectory::arrange(trace, self.cut_short, &mut self.tool_calls);
         self.trace_id = named.unwrap_or(trace.trace_id);

@@ -37,7 +37,7 @@ pub struct Judged {
     pub trajectories: Vec<Arc<Trajectory>>,
     /// Trajectories of runs that were judged before, including late spans. If
     /// [`Trajectory::is_taken_over`] is true, spans report all calls of the group of log records,
-    /// and the group is no run.
+    /// and the group is not a run.
     pub revised: Vec<Arc<Trajectory>>,
     /// The reason why each trace was closed. A trace that is closed again after late spans is not
     /// counted again.

@@ -378,7 +378,7 @@ impl<'k> Keeper<'k> {
         let mut cut = value_as_json(encoded, field, limits, &mut json);
         if cut && is_whole_message(kept) {
             limits.string = self.keys.max_value_size;
-            // Writes more than the limit, because the end of a request is stored.
+            // Write more than the limit, because the end of a request is stored.
             if kept.keep == Keep::Request {
                 limits.whole = MAX_REQUEST;
             }
@@ -390,7 +390,7 @@ impl<'k> Keeper<'k> {
                 return self.long_message(kept, &json);
             }
         }
-        // Searches the JSON text and not the encoding, which may contain a word in a replaced value
+        // Search the JSON text and not the encoding, which may contain a word in a replaced value
         // or an unknown field.
         let is_wanted = is_wanted
             || !matches!(kept.keep, Keep::Reply | Keep::Request)

@@ -122,6 +122,6 @@ pub mod metric {
     pub(crate) const SUMMARY: u64 = 11;
     /// The members of the `oneof` with the data.
     pub const DATA: [u64; 5] = [GAUGE, SUM, HISTOGRAM, EXPONENTIAL_HISTOGRAM, SUMMARY];
-    /// `data_points` of each data member.
+    /// The field `data_points`, which has the same number in all five messages.
     pub const DATA_POINTS: u64 = 1;
 }

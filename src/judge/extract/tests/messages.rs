@@ -257,7 +257,7 @@ fn spans_recognised_under_other_settings_are_recognised_again() {
             .tool_calls
             .is_empty()
     );
-    // Changes the settings more often than the counter can count; each change reverses the answer.
+    // Change the settings more often than the counter can count; each change reverses the answer.
     for nth in 0..600 {
         let kind = if nth % 2 == 0 { "tool" } else { "job" };
         recogniser = Recogniser::new(&tools(kind), [], Some(&recogniser));

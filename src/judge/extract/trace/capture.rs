@@ -78,7 +78,7 @@ pub(crate) fn lacks_part(call: &ToolCall) -> bool {
     call.args.is_none() || call.result.is_none()
 }
 
-/// Sets the captured parts of calls without spans; only the convention of a call decides.
+/// Sets the captured parts of calls without spans, by the convention of each call alone.
 pub fn set_captured(calls: &mut [ToolCall]) {
     let capturing: Vec<CapturedParts> = {
         let recorded = calls.iter().map(|call| (&*call.convention, call));

@@ -42,8 +42,8 @@ pub struct StatedValue {
     pub cut: bool,
 }
 
-/// Reads only the evaluated span, the spans above it and the resource: neither a sub-agent nor a
-/// call decides how its run is judged.
+/// Reads only the evaluated span, the spans above it and the resource, so that neither a sub-agent
+/// nor a call can choose how its run is judged.
 pub(crate) fn expectation_attributes(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,

@@ -14,7 +14,8 @@ const TRANSFERS: &[&str] = &[
 ];
 
 /// Returns true if a call of this name is a transfer. `mode` is the span's `gen_ai.transfer.mode`.
-/// `is_agent` receives a name reduced by [`letters`], and is called only if nothing else decides.
+/// `is_agent` receives a name reduced by [`letters`], and is called only if neither the mode nor
+/// the name alone gives the answer.
 pub(crate) fn is_handoff(
     name: &str,
     mode: Option<&str>,

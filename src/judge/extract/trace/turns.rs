@@ -65,7 +65,7 @@ impl Turns {
     }
 
     fn of(&self, owner: Owner) -> &[Turn] {
-        // Most traces have one owner.
+        // Fast path: most traces have a single owner.
         let mut ends = self.turns.first().into_iter().chain(self.turns.last());
         if ends.all(|turn| turn.owner == owner) {
             return &self.turns;

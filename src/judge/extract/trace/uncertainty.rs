@@ -31,7 +31,7 @@ pub(crate) fn set_for_calls(
         let call = &mut draft.call;
         call.uncertainty.may_fold =
             gates.may_wrap(draft.span, &call.name) || (call.partial && call.call_id.is_none());
-        // If the span left the status unset, other spans of the call decide.
+        // If the span has no status, other spans of the call determine whether it failed.
         call.uncertainty.error = !draft.settled;
         call.uncertainty.may_go = draft.poorly_named || may_be_handoff(&call.name, recogniser);
         // The bare text of a tool's only argument gets its name from the model's reply.
@@ -162,7 +162,7 @@ impl<'a> Gates<'a> {
                 .call
                 .as_ref()
                 .and_then(|call| call.name.as_deref());
-            // A call without a name may be part of a report of its sibling's call.
+            // A span without a tool name may belong to the report of its sibling's call.
             let is_more = roles.roles[span_idx].excluded.is_some()
                 || runs.contains(&span_idx)
                 || roles.roles[span_idx].model_of == Some(span_idx);

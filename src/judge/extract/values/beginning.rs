@@ -128,7 +128,7 @@ fn closed(text: &str) -> Option<(String, Vec<String>)> {
         }
     }
     let mut json = match tail {
-        // Copies up to the cut string, with the comma or key before it.
+        // Copy everything up to the cut string, with the comma or key before it.
         Some(tail) => format!("{}\"{tail}\"", &text[..at]),
         None => text[..end].to_owned(),
     };

@@ -17,8 +17,8 @@ use crate::extract::values::{Envelope, Raw};
 
 /// The OpenTelemetry conventions for generative AI: pydantic-ai, Vercel AI SDK v7, Strands, ADK,
 /// AutoGen, AG2, Microsoft's agent framework and others. If a span also has
-/// `openinference.span.kind` or `traceloop.span.kind`, `gen_ai.operation.name` is a copy and
-/// decides nothing.
+/// `openinference.span.kind` or `traceloop.span.kind`, `gen_ai.operation.name` is only a copy, and
+/// is ignored.
 ///
 /// - Tool call: `gen_ai.operation.name` is `execute_tool` or `tool_call`; or the span has
 ///   `gen_ai.tool.name`, but neither `tool.name` nor an attribute that names a kind of span. Not a
@@ -27,7 +27,7 @@ use crate::extract::values::{Envelope, Raw};
 ///   `chat`; for agent runs and tool calls, the operation that begins the span's name then counts.
 ///   The agent is `gen_ai.agent.name`, `gen_ai.agent.id`, or follows `invoke_agent` in the span's
 ///   name; a run without any of them has the agent of the run above. `invoke_workflow` is a run,
-///   too, if no agent run lies in or above it; its name is `gen_ai.workflow.name`.
+///   too, unless an agent run is inside or above it; its name is `gen_ai.workflow.name`.
 /// - Model call: `gen_ai.operation.name` is `chat`, `generate_content` or `text_completion`.
 /// - Arguments: `gen_ai.tool.call.arguments`, `gcp.vertex.agent.tool_call_args`, `input.value`;
 ///   else `gen_ai.input.messages`, if it contains an object; else `content` of the event
