@@ -40,7 +40,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct Variant {
     pub(crate) scoring: bool,
     pub(crate) score_spans: bool,
-    /// True if the sidecar accepts OTLP/HTTP, too.
+    /// True if the sidecar also accepts OTLP/HTTP.
     pub(crate) http: bool,
     /// Settings as `key=value`, as on the command line.
     pub(crate) set: Vec<String>,

@@ -387,8 +387,8 @@ pub(crate) fn small(plan: &Plan) -> io::Result<()> {
 }
 
 /// Measures how much more compressed requests cost than plain ones, for spanscore and for the null
-/// receiver. Scoring is off: it reads the same bytes in both cases, and its noise would exceed the
-/// difference.
+/// receiver. Scoring is off, because it reads the same bytes in both cases, and its noise would
+/// exceed the difference.
 pub(crate) fn gzip(plan: &Plan) -> io::Result<()> {
     for (profile, n) in [(Profile::Lean, 300), (Profile::Genai, 30)] {
         let mut loads = [loader(profile, N_OPEN, SPANS_PER_REQUEST as usize, 9)?.0];

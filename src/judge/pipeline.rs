@@ -72,7 +72,7 @@ pub struct Pipeline<C = CrossTraces> {
     /// Hashes judgements, to detect changes. The key is fixed because a journal stores the hashes.
     /// A sender that forges a collision only hides a revision of its own trace.
     hasher: FixedState,
-    /// True with a journal: the results then contain a mark for each judged trace.
+    /// True with a journal. The results then contain a mark for each judged trace.
     marks_judged: bool,
     /// All journal records below this number were inserted.
     next_record: u64,
@@ -92,7 +92,8 @@ pub struct Taken {
     pub n_taken: usize,
     /// New spans of traces that were judged before.
     pub n_late: usize,
-    /// Dropped spans: a limit closed their trace, or the trace's other spans were forgotten.
+    /// Spans that were dropped because a limit closed their trace, or because the trace's other
+    /// spans were forgotten.
     pub n_too_late: usize,
     /// Spans in `n_too_late` whose trace was forgotten because the memory for closed traces was
     /// full.
@@ -241,7 +242,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         taken
     }
 
-    /// Marks traces as incomplete: some of their spans were forwarded but not scored.
+    /// Marks traces as incomplete, because some of their spans were forwarded but not scored.
     pub fn mark_unscored(&mut self, trace_ids: &[TraceId], now: Now) {
         self.cross_traces.with(|them| them.miss(now));
         self.buffer.mark_unscored(trace_ids, now);
@@ -253,7 +254,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.mark_many_unscored(trace_ids, now);
     }
 
-    /// Restarts the trace history: replicas were added or removed after `since`.
+    /// Restarts the trace history, because replicas were added or removed after `since`.
     pub fn begin_memory(&mut self, since: Now, now: Now) {
         self.buffer.begin_memory(since, now);
     }

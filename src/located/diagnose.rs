@@ -29,7 +29,7 @@ pub trait Hints {
     /// Returns the remedy for a word of another format.
     fn rewrite_word(&self, word: &str) -> Option<String>;
 
-    /// Returns true if the rejected key was meant as the missing key: only the rejected key is then
+    /// Returns true if the rejected key was meant as the missing key. Only the rejected key is then
     /// reported.
     fn replaces(&self, refused: &str, missing: &str) -> bool;
 
@@ -235,8 +235,8 @@ pub fn start_of(node: &Node) -> Place {
     }
 }
 
-/// Returns true if the map is written over several lines, without brackets. The parser gives such a
-/// map no length.
+/// Returns true if the map is written over several lines, without brackets. The parser gives this
+/// kind of map no length.
 fn is_block(node: &Node) -> bool {
     node.place.start == node.place.end
 }

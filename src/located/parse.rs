@@ -38,7 +38,7 @@ impl TextBounds {
 }
 
 /// Parses the text of a file. An empty text is an empty map. Repeated keys are reported; the first
-/// one counts.
+/// one is used.
 pub fn parse(texts: &Texts, source: usize, problems: &mut Problems) -> Option<Node> {
     parse_within(texts, source, TextBounds::FILE, problems)
 }

@@ -22,8 +22,8 @@ pub enum NodeValue {
 pub struct Scalar {
     pub text: String,
     pub kind: Kind,
-    /// True if the value came from a variable. Quotes do not make such a value a text, because they
-    /// are required inside `{ }`.
+    /// True if the value came from a variable. Quotes do not turn this value into a text, because
+    /// they are required inside `{ }`.
     pub substituted: bool,
 }
 

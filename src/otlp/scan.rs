@@ -121,7 +121,8 @@ impl<'b> ItemReader<'b> for RequestScan<'_, 'b> {
     }
 
     fn scope_group(&mut self, group: &'b [u8]) {
-        // A sender may put the scope after its spans, or send several scopes: the last name counts.
+        // A sender may put the scope after its spans, or send several scopes. The last name is
+        // used.
         let scopes = delimited_fields(group, scope_group::SCOPE);
         let name = scopes.filter_map(|scope| delimited_fields(scope, scope::NAME).last());
         self.scope = ScopeHash::new(name.last().unwrap_or_default());

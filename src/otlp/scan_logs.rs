@@ -21,8 +21,8 @@ pub struct ScannedLogs {
 /// records whose event names are in the key set.
 ///
 /// # Errors
-/// A request that prost's decoder rejects. An id of the wrong length is no error: OTLP requires
-/// receivers to treat such a record as one without a trace.
+/// A request that prost's decoder rejects. An id of the wrong length is not an error, because OTLP
+/// requires receivers to treat the record as one without a trace.
 pub fn scan(
     body: &[u8],
     admission: Option<&dyn SpanAdmission>,

@@ -8,7 +8,7 @@ use crate::wire::otlp::{any_value, key_value, request, resource_group, scope, sc
 use crate::wire::{Field, delimited_fields, fields, write};
 
 /// A test of an item in spanscore's instrumentation scope. Returns the number of scores in the
-/// item; 0 for an item that is no score.
+/// item; 0 for an item that is not a score.
 pub type ScoreTest = fn(&[u8]) -> usize;
 
 /// Returns 1 for a span that is marked as an evaluation.
@@ -28,7 +28,7 @@ pub fn score_records(item: &[u8]) -> usize {
     usize::from(event_name(item) == b"gen_ai.evaluation.result")
 }
 
-/// Returns the number of data points: every metric of spanscore's scope is a score.
+/// Returns the number of data points, because every metric of spanscore's scope is a score.
 pub fn score_points(item: &[u8]) -> usize {
     n_points(item)
 }
@@ -150,7 +150,7 @@ mod tests {
         let scores = group("spanscore", &["evaluation", "evaluation"]);
         let sent = body(&[&[app(), mixed, scores.clone()], &[scores], &[app()]]);
         assert_eq!(count(&sent, score_spans), 5);
-        // Fields that are in no schema remain, too.
+        // Fields that are in no schema also remain.
         let unknown = [0xf8, 0x3f, 0x01];
         let mut sent_unknown = sent;
         sent_unknown.extend(unknown);

@@ -47,7 +47,7 @@ pub struct Now {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TraceId([u8; 16]);
 
-// Hashed as one number: a derived `Hash` would also hash the length of the array.
+// Hashes the id as one number, because a derived `Hash` would also hash the length of the array.
 impl Hash for TraceId {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u128(u128::from_ne_bytes(self.0));
@@ -241,8 +241,8 @@ impl SpanRow {
         self.parent_id.is_some() && self.flags & Self::REMOTE == Self::HAS_IS_REMOTE
     }
 
-    /// Orders the versions of a span; the greatest version counts. Versions of equal rank can
-    /// differ only in attributes, resources and `class.recognition`.
+    /// Orders the versions of a span; the greatest version wins. Versions of equal rank can differ
+    /// only in attributes, resources and `class.recognition`.
     pub fn rank(&self) -> impl Ord {
         let Self { class, .. } = self;
         let times = (
@@ -283,12 +283,12 @@ pub struct Span {
 impl Span {
     /// The key under which the scan records a model's reply that was not stored whole. The value is
     /// the number of the reply's key, or an empty text if parts of any reply may never have
-    /// arrived. Senders cannot set this key: its rule is [`Keep::Own`].
+    /// arrived. Senders cannot set this key, because its rule is [`Keep::Own`].
     pub const LOST_REPLY: &str = "spanscore.lost.reply";
     /// The key under which the scan records that messages of the request to a model are missing.
     pub const LOST_REQUEST: &str = "spanscore.lost.request";
     /// The key of a log record's body, so that messages in bodies are found like attributes.
-    /// Senders cannot set this key: its rule is [`Keep::Own`].
+    /// Senders cannot set this key, because its rule is [`Keep::Own`].
     pub const RECORD_BODY: &str = "spanscore.log.body";
 }
 

@@ -15,7 +15,7 @@ use crate::{Plan, loader};
 /// The size in bytes of a request with twelve lean spans.
 const SMALL: usize = 4_800;
 
-/// Number of senders of such requests.
+/// Number of senders of small requests.
 const N_SENDERS: u64 = 8;
 
 /// Requests per second that a sidecar with a journal can handle.

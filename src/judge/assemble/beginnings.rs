@@ -4,7 +4,7 @@
 /// Maximum number of keys with a separate start time.
 const MAX_BEGINNINGS: usize = 64;
 
-/// The time of the latest forgotten event, by key.
+/// The time of the latest forgotten event of each key.
 #[derive(Debug)]
 pub(crate) struct Beginnings<K>(Vec<(K, u64)>);
 

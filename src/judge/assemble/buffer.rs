@@ -118,8 +118,8 @@ impl<M: Memo> TraceBuffer<M> {
     }
 
     /// Inserts a span or log record from a peer. The order, batching and repetition of spans do not
-    /// change the trace. A record neither closes a trace nor has a missing parent: a trace that has
-    /// only records is closed when it is inactive.
+    /// change the trace. A record neither closes a trace nor has a missing parent, so a trace that
+    /// has only records is closed when it is inactive.
     #[inline]
     pub fn insert(&mut self, span: Span, peer: PeerId, now: Now) -> Inserted {
         let trace_id = span.trace_id;
@@ -197,9 +197,9 @@ impl<M: Memo> TraceBuffer<M> {
         false
     }
 
-    /// Restarts the trace history: replicas were added or removed at some time after `since`, so a
-    /// trace that was opened later may have begun at another replica. Traces that were opened
-    /// earlier are not affected.
+    /// Restarts the trace history, because replicas were added or removed at some time after
+    /// `since`. A trace that was opened later may have begun at another replica. Traces that were
+    /// opened earlier are not affected.
     pub fn begin_memory(&mut self, since: Now, now: Now) {
         let warm = now.unix_nanos.saturating_add(ticks(self.settings.warm_up));
         self.memory_unix_nanos = self.memory_unix_nanos.max(warm);
@@ -312,7 +312,7 @@ impl<M: Memo> TraceBuffer<M> {
                 continue;
             };
             match trace.closing {
-                // Restart the wait, so that this trace, too, closes in the order of arrival.
+                // Restart the wait, so that this trace also closes in the order of arrival.
                 Some(_) => self.timers.close_now(slot, tick),
                 None if self.is_quiet(slot) => {
                     self.start_closing(slot, CloseReason::RootEnded, tick);
@@ -508,8 +508,8 @@ impl<M: Memo> TraceBuffer<M> {
             .unwrap_or(CloseReason::Evicted)
     }
 
-    /// Evicts traces until the budget suffices: from the heaviest service of the heaviest peer,
-    /// first settling traces, then the traces that have been idle longest.
+    /// Evicts traces of the heaviest service of the heaviest peer until the budget suffices: first
+    /// settling traces, then the traces that have been idle longest.
     fn evict(&mut self, tick: Tick) {
         let (max_traces, max_size) = (self.settings.max_open_traces, self.settings.max_open_size);
         while let Some(share) = self.shares.to_give_way(max_traces, max_size)

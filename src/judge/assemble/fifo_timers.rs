@@ -60,7 +60,7 @@ impl FifoTimers {
     pub(crate) fn start(&mut self, queue: usize, slot: Slot, now: Tick) {
         let at = slot as usize;
         // The last slot of a queue only needs a new start. A slot whose wait began at this tick
-        // need not move: a batch often has many spans of one trace.
+        // need not move; a batch often has many spans of one trace.
         if let Some(link) = self.links.get_mut(at)
             && usize::from(link.queue) == queue
             && (link.since == now || self.ends[queue].last == slot)

@@ -88,7 +88,7 @@ impl CloseReason {
         Self::Incomplete,
     ];
 
-    /// Returns the value of `spanscore.completeness`, which metrics and jsonl lines use, too.
+    /// Returns the value of `spanscore.completeness`, which metrics and jsonl lines also use.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RootEnded => "root_ended",
@@ -131,15 +131,15 @@ pub struct Trace {
 pub enum Inserted {
     /// The span is part of a trace that has not been reported.
     Taken,
-    /// An equal or winning version of the span was known: nothing has changed.
+    /// An equal or winning version of the span was known, so nothing has changed.
     Known,
     /// The span is part of a trace that was reported before. If the trace was closed, it is
     /// reopened until it settles again.
     Late,
-    /// The span was dropped: a limit has closed its trace.
+    /// The span was dropped, because a limit has closed its trace.
     TooLate,
-    /// The span was dropped: the other spans of its trace were forgotten, because the memory for
-    /// closed traces was full. The reported results are not revised.
+    /// The span was dropped, because the other spans of its trace were forgotten when the memory
+    /// for closed traces was full. The reported results are not revised.
     Forgotten,
 }
 

@@ -25,11 +25,12 @@ const MIN_ENTRIES: usize = 1_024;
 pub(super) struct RecentlyClosed<M> {
     entries: Slab<ClosedTrace<M>>,
     index: HashTable<Slot>,
-    /// All entries and the bytes of their spans, by peer.
+    /// The shares of the peers: all entries, and the bytes of their spans.
     shares: FairShares<PeerId>,
-    /// All entries by closing time, with a queue for each peer.
+    /// All entries in the order of their closing times, with a queue for each peer.
     order: FifoTimers,
-    /// The entries that have their spans, by closing time, with a queue for each peer.
+    /// The entries that have their spans, in the order of their closing times, with a queue for
+    /// each peer.
     whole: FifoTimers,
     n_whole: usize,
     /// A lower bound of the next expiry.
@@ -75,7 +76,7 @@ impl<M: Memo> RecentlyClosed<M> {
 
     /// Inserts a closed trace that is being judged.
     pub(super) fn insert(&mut self, hash: u64, peer: PeerId, now: Tick) {
-        // Senders choose their service names, so only peers count.
+        // Shares belong to peers and not to services, because senders choose their service names.
         let share = self.shares.share(peer);
         self.shares.add(share, Held::thing(0));
         let slot = self.entries.insert(ClosedTrace {

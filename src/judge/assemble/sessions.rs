@@ -48,7 +48,7 @@ pub struct Sessions {
     max_size: usize,
     /// The start of the session history (Unix time).
     memory_unix_nanos: u64,
-    /// Separate history starts, by the hash of the service.
+    /// Separate starts of the history, keyed by the hash of the service.
     beginnings: Beginnings<u64>,
     /// The time of the last lost spans (Unix time), which may have belonged to a turn of any
     /// session.
@@ -60,7 +60,7 @@ struct Session {
     key: u64,
     service: u64,
     share: BudgetShare,
-    /// Turns by start. Beyond the limit, later turns are merged into the first.
+    /// The turns, ordered by start. Beyond the limit, later turns are merged into the first.
     turns: Vec<KnownTurn>,
     n_merged: usize,
     /// The names that merged turns called, one bit for each name.
@@ -151,7 +151,7 @@ impl Sessions {
         self.shares.size()
     }
 
-    /// Records that spans were lost: any known session may lack them.
+    /// Records that spans of any known session may have been lost.
     pub(crate) fn miss(&mut self, now: Now) {
         self.memory_unix_nanos = self.memory_unix_nanos.max(now.unix_nanos);
         self.missed_unix_nanos = self.memory_unix_nanos;

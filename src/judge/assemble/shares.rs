@@ -1,5 +1,5 @@
-//! Counts each sender's share of a budget of traces, and finds the heaviest: a sender with many
-//! traces evicts its own traces, not those of other senders.
+//! Counts each sender's share of a budget of traces, and finds the heaviest share. A sender with
+//! many traces therefore evicts its own traces, not those of other senders.
 
 use otlp::span::PeerId;
 

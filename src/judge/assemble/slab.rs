@@ -1,4 +1,4 @@
-//! A slab: stores values under small numbers and reuses freed numbers.
+//! A slab, which stores values under small numbers and reuses freed numbers.
 
 /// The number of a value in a slab.
 pub(crate) type Slot = u32;

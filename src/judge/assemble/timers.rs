@@ -13,7 +13,7 @@ use super::slab::Slot;
 pub(super) enum Quiet {
     /// A top span without a parent.
     Local,
-    /// Top spans with remote parents only: other processes may still send spans.
+    /// Only top spans with remote parents, so that other processes may still send spans.
     Remote,
 }
 
@@ -42,7 +42,8 @@ pub(super) struct Timers {
     settling: FifoTimers,
     /// Timers that count from the opening of the trace.
     age: FifoTimers,
-    /// Like `quiet`, by share. Queues of a share: settling, settling (remote), not settling.
+    /// Like `quiet`, but with separate queues for each share. Queues of a share: settling, settling
+    /// (remote), not settling.
     by_share: FifoTimers,
     quiet_delays: [Tick; 4],
     settling_delays: [Tick; 2],

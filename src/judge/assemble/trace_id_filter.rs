@@ -1,4 +1,4 @@
-//! A Bloom filter of trace ids: proves in bounded memory that an id was not inserted.
+//! A Bloom filter of trace ids, which proves in bounded memory that an id was not inserted.
 
 use otlp::span::TraceId;
 
@@ -10,8 +10,8 @@ const N_PROBES: u64 = 4;
 
 /// A Bloom filter of trace ids, with false positives but no false negatives. It wrongly contains
 /// one of 15,000 other ids after 100,000 insertions, one of a hundred after 400,000, and one of
-/// seven after a million. It uses no memory while it is empty. The hash has no key: a sender that
-/// wants to mark another sender's trace can send the trace's id itself.
+/// seven after a million. It uses no memory while it is empty. The hash needs no key, because a
+/// sender that wants to mark another sender's trace can send the trace's id itself.
 #[derive(Debug, Clone, Default)]
 pub struct TraceIdFilter {
     words: Vec<u64>,

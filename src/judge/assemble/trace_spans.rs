@@ -43,7 +43,7 @@ pub struct TraceSpans {
 pub(super) enum Upserted {
     /// The span is new, or wins over the known version.
     New,
-    /// An equal or winning version was known: nothing has changed.
+    /// An equal or winning version was known, so nothing has changed.
     Known,
     /// The attributes do not fit into the text of the trace.
     NoRoom,
@@ -69,8 +69,8 @@ impl TraceSpans {
         (trace, shape)
     }
 
-    /// Returns the spans of a sorted trace and its log records that report calls, by start, then
-    /// id.
+    /// Returns the spans of a sorted trace and its log records that report calls, ordered by start,
+    /// then by id.
     pub fn rows(&self) -> &[SpanRow] {
         &self.rows[..self.n_spans]
     }
@@ -80,7 +80,8 @@ impl TraceSpans {
         !self.rows().is_empty() && self.rows().iter().all(|row| row.is_record)
     }
 
-    /// Returns the log records with messages of models in a sorted trace, by time, then id.
+    /// Returns the log records with messages of models in a sorted trace, ordered by time, then by
+    /// id.
     pub fn records(&self) -> &[SpanRow] {
         &self.rows[self.n_spans..]
     }
@@ -231,8 +232,8 @@ impl TraceSpans {
 
     fn add(&mut self, row: SpanRow, hasher: &SeedableRandomState) {
         if self.rows.len() == self.rows.capacity() {
-            // Grow by a quarter instead of doubling: with many open traces, unused capacity would
-            // be most of the memory.
+            // Grow by a quarter instead of doubling, because with many open traces, unused capacity
+            // would be most of the memory.
             let n_more = match self.rows.len() {
                 0 => 8,
                 n_rows => (n_rows / 4).max(4),

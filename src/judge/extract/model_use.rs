@@ -3,7 +3,7 @@
 /// The input tokens of model calls, their output tokens, or both together.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Tokens {
-    /// Lower bound: tokens that were certainly used.
+    /// Lower bound: the tokens that were certainly used.
     pub least: u64,
     /// Upper bound; `u64::MAX` if unknown.
     pub most: u64,
@@ -23,12 +23,12 @@ pub struct ModelUse {
     /// True if some criterion read model tokens when the run was seen; otherwise the tokens were
     /// not stored.
     pub is_usage_kept: bool,
-    /// True if the trace has no model calls but other traces of the service do: the run certainly
-    /// made none.
+    /// True if the trace has no model calls but other traces of the service do, so that the run
+    /// certainly made none.
     pub others_have_models: bool,
     pub input: Tokens,
     pub output: Tokens,
-    /// Tokens that were read or written, including those of calls that recorded only a total.
+    /// Input and output tokens, including those of calls that recorded only a total.
     pub total: Tokens,
 }
 

@@ -12,9 +12,10 @@ use super::uncertainty::TrajectoryUncertainty;
 use crate::assemble::CloseReason;
 
 impl Trajectory {
-    /// Joins the turns of one session, sorted by start. The evaluated span, its agent and its root
-    /// are those of the last turn. The result is cut short unless `completeness` is `Silent`: an
-    /// unseen turn may have further calls, or be the last one. Returns `None` without turns.
+    /// Joins the turns of one session. The turns must be sorted by start. The evaluated span, its
+    /// agent and its root are those of the last turn. The result is cut short unless `completeness`
+    /// is `Silent`: an unseen turn may have further calls, or be the last one. Returns `None`
+    /// without turns.
     pub fn merge(turns: &[Arc<Self>], completeness: CloseReason) -> Option<Self> {
         let (first, last) = (turns.first()?, turns.last()?);
         let cut_short = completeness != CloseReason::Silent;
@@ -131,7 +132,7 @@ impl Trajectory {
         };
         let calls = self.tool_calls.iter().map(|call| {
             let values = [&call.args, &call.result].into_iter().flatten();
-            // A value is stored as text and, once a criterion has read the value, as JSON, too.
+            // A value is stored as text and, once a criterion has read it, also as JSON.
             let copies = if has_values { 4 } else { 0 };
             let values = values.map(|value| value.text.len() * copies + 2 * OF_TEXT);
             let id = call.call_id.as_deref().map_or(0, text);

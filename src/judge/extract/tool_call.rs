@@ -95,7 +95,7 @@ pub(crate) enum KeptPart {
     Beginning,
     /// A prefix of plain text.
     BeginningOfText,
-    /// An unusable piece: it may belong to an envelope, or not be a prefix.
+    /// An unusable piece, which may belong to an envelope or may not be a prefix.
     Unreadable,
 }
 

@@ -69,9 +69,9 @@ pub struct Trajectory {
     pub latest_end_unix_nanos: u64,
     pub model_use: ModelUse,
     pub tool_calls: Vec<ToolCall>,
-    /// The agent runs, by start; `ToolCall::agent_run` is an index into it. Directly nested runs of
-    /// one name are one run. This field and all below it are shared with the trajectories of single
-    /// runs.
+    /// The agent runs, ordered by start; `ToolCall::agent_run` is an index in this list. Directly
+    /// nested runs of one name are one run. This field and all below it are shared with the
+    /// trajectories of single runs.
     pub agent_runs: Arc<[AgentRun]>,
     /// Agent runs and graph nodes in start order, immediate repeats merged (`execution_order` with
     /// `over: nodes`).
@@ -85,7 +85,7 @@ pub struct Trajectory {
 /// The turns that a session's trajectory joins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionTurns {
-    /// The traces of the turns, by start.
+    /// The traces of the turns, ordered by start.
     pub traces: Vec<TraceId>,
     /// The turn of each call, an index in `traces`.
     pub(super) of_calls: Vec<usize>,
@@ -105,9 +105,9 @@ pub struct Subject {
     /// The W3C trace state.
     pub trace_state: Arc<str>,
     pub resource: Arc<Resource>,
-    /// The stored attributes by key, then the resource's attributes that the span lacks, as the
-    /// text that selectors compare and scores copy (numbers and booleans as their JSON text). Look
-    /// up with [`Subject::attribute`].
+    /// The stored attributes, ordered by key, then the resource's attributes that the span lacks,
+    /// as the text that selectors compare and scores copy (numbers and booleans as their JSON
+    /// text). Look up with [`Subject::attribute`].
     pub attributes: Vec<(Arc<str>, Arc<str>)>,
 }
 
@@ -141,7 +141,7 @@ impl Subject {
 }
 
 impl Trajectory {
-    /// Creates a complete trajectory of calls without a trace: nothing else is known of the run.
+    /// Creates a complete trajectory of calls without a trace. Nothing else is known about the run.
     pub fn of_calls(trace_id: TraceId, tool_calls: Vec<ToolCall>) -> Self {
         Self {
             trace_id,
@@ -334,7 +334,7 @@ impl Trajectory {
 }
 
 /// Returns the trajectory of a closed trace. `None` for a trace without a tool call, an agent run
-/// or an expectation: it is counted, and not judged.
+/// or an expectation, which is counted but not judged.
 pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> {
     let roles = SpanRoles::new(trace, recogniser);
     let mut interner = Interner::default();
@@ -357,7 +357,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
     };
     let evaluated = evaluated_span(&roles)?;
     let expectation_attributes = expectation_attributes(&roles, recogniser, evaluated);
-    // A run without any call is judged, too, if it has an expectation.
+    // A run without any call is also judged if it has an expectation.
     let did_nothing = tool_calls.is_empty() && roles.runs.is_empty() && !messages_cut;
     if did_nothing && expectation_attributes.is_empty() {
         return None;

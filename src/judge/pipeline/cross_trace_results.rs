@@ -1,7 +1,7 @@
 //! Completes calls from other traces. A hand-written agent loop sends each request as a separate
 //! trace, and the next request repeats a call's result; some runtimes record arguments and results
 //! in separate traces. Stores parts of calls (arguments or results), and the traces that lack
-//! parts, by call id; either may arrive first.
+//! parts, both keyed by call id. Either may arrive first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -89,7 +89,7 @@ impl CrossTraceResults {
     }
 
     /// Stores the calls of a trajectory that other traces may complete. Returns the traces to judge
-    /// again: each was the only trace of its service with a call id that this trajectory has, too.
+    /// again: each was the only trace of its service with a call id that this trajectory also has.
     pub(super) fn ask(&mut self, trajectory: &Trajectory) -> Vec<TraceId> {
         let mut to_judge_again = Vec::new();
         if !trajectory.completed_elsewhere {

@@ -1,5 +1,5 @@
-//! Remembers the services whose traces contain model spans: a run of such a service without a model
-//! span called no model. Other services may not record their model calls.
+//! Remembers the services whose traces contain model spans. If a run of one of these services has
+//! no model span, it called no model. Other services may not record their model calls.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ const MAX_SERVICES: usize = 200;
 /// The services whose latest traces contain model spans.
 #[derive(Debug, Default)]
 pub(super) struct ModelServices {
-    /// The number of traces since the last model span, by service.
+    /// For each service, the number of traces since the last model span.
     n_since: HashMap<Arc<str>, usize>,
 }
 

@@ -21,7 +21,8 @@ pub struct Rebuilding<'a, C = CrossTraces> {
     now: Now,
     /// The last mark of each trace, in the order of judgement.
     marks: Peekable<vec::IntoIter<TraceMark>>,
-    /// Marks of sessions, for all partitions: the turns of a session may be in any partition.
+    /// Marks of sessions, for all partitions, because the turns of a session may be in any
+    /// partition.
     of_sessions: Vec<TraceMark>,
 }
 
@@ -37,7 +38,7 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         let is_of_session = |mark: &mut TraceMark| matches!(mark.marked, Marked::Session { .. });
         let of_sessions = marks.extract_if(.., is_of_session).collect();
         marks.retain(|mark| pipeline.partition.holds(mark.trace_id));
-        // If a trace has two marks, the later one counts.
+        // If a trace has two marks, the later one is used.
         marks.sort_by_key(|mark| {
             let is_judged = mark.marked != Marked::Trace(CloseReason::Open);
             (mark.trace_id, mark.judged_below, is_judged)
@@ -54,8 +55,8 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         }
     }
 
-    /// Sets the start of the session history: the journal contains everything that has arrived
-    /// since. Call it before the other methods; without it no restored session is whole.
+    /// Sets the start of the session history, because the journal contains everything that has
+    /// arrived since. Call it before the other methods; without it no restored session is whole.
     pub fn restore_session_history(&mut self, since_unix_nanos: u64) {
         self.pipeline
             .sessions(|them| them.restore_history(since_unix_nanos));
@@ -183,8 +184,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.remember(closed, now);
     }
 
-    /// Sets the start of the trace history: the journal proves that every later trace is complete,
-    /// or was judged.
+    /// Sets the start of the trace history, because the journal proves that every later trace is
+    /// complete, or was judged.
     pub fn restore_memory(&mut self, since_unix_nanos: u64) {
         self.buffer.set_memory(since_unix_nanos);
     }
@@ -206,8 +207,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.oldest_open_record()
     }
 
-    /// Closes traces older than this record without judging them: their verdicts were sent, and
-    /// their early spans are gone. Late spans of such traces are dropped.
+    /// Closes traces older than this record without judging them, because their verdicts were sent,
+    /// and their early spans are gone. Late spans of these traces are dropped.
     pub(super) fn forget_open_below(&mut self, record: u64, now: Now) {
         self.buffer.forget_open_below(record, now);
     }

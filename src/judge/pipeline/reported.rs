@@ -32,7 +32,7 @@ pub(super) struct Revising<'a> {
     n_known: usize,
     /// True if a raised alarm has no verdict yet.
     has_alarms: bool,
-    /// The expected index of the next evaluation: the order is usually that of the last judgement.
+    /// The expected index of the next evaluation. The order is usually that of the last judgement.
     next: usize,
     /// The hash of the whole trajectory, which most evaluations judge.
     of_whole: u64,
@@ -51,7 +51,7 @@ struct ReportedEvaluation {
     /// certain, even if a judgement of further spans cannot show this.
     certain: bool,
     previous: Previous,
-    /// Updated by each judgement of the trace: an evaluation that does not apply is withdrawn.
+    /// Updated by each judgement of the trace. An evaluation that does not apply is withdrawn.
     state: ReportState,
 }
 
@@ -88,7 +88,7 @@ impl Reported {
     ) -> Revising<'a> {
         let n_known = self.0.len();
         let has_alarms = self.0.iter().any(|known| known.state == ReportState::Alarm);
-        // Most traces are judged by every criterion.
+        // Most traces are judged by every criterion, so the list needs one entry for each.
         self.0
             .reserve_exact(registered.len().saturating_sub(n_known));
         Revising {
@@ -313,8 +313,8 @@ fn agent_run_of(evaluation: &Evaluation) -> Option<SpanId> {
 
 impl ReportedCriterion {
     fn new(criterion: &JudgedBy, registered: &[Arc<Criterion>]) -> Self {
-        // Most evaluations have a registered criterion, or a variant of it with the same name, made
-        // by the fields of a test case.
+        // Most criteria are registered, or are variants of registered ones: the fields of a test
+        // case make a variant with the same name.
         let same = registered.iter().find(|registered| match criterion {
             JudgedBy::Criterion(criterion) => Arc::ptr_eq(registered, criterion),
             JudgedBy::Invalid(_) => false,

@@ -16,7 +16,7 @@ use crate::evaluate::{
 };
 use crate::extract::{Recogniser, Tools};
 
-/// The rules by which every trace is judged: an immutable set, which a reload replaces.
+/// The rules by which every trace is judged. They are immutable; a reload replaces them.
 #[derive(Debug, Clone)]
 pub struct Rules {
     /// The criteria, in file order.

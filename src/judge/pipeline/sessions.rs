@@ -51,7 +51,7 @@ pub(super) struct JudgedSessions {
     created: Instant,
     /// The start of the session history (Unix time).
     memory_unix_nanos: u64,
-    /// Separate history starts, by the hash of the service.
+    /// Separate starts of the history, keyed by the hash of the service.
     beginnings: Beginnings<u64>,
     /// The time of the last lost spans (Unix time), which may have belonged to a turn of any
     /// session.
@@ -102,7 +102,8 @@ pub(super) enum SessionStage {
     Open,
     /// Report the verdicts.
     Final,
-    /// Withdraw the reported results: the last turn turned out to belong to another session.
+    /// Withdraw the reported results, because the last turn turned out to belong to another
+    /// session.
     Gone,
 }
 
@@ -147,7 +148,7 @@ impl JudgedSessions {
         self.sessions.len()
     }
 
-    /// Records that spans were lost: any known session may lack them.
+    /// Records that spans of any known session may have been lost.
     pub(super) fn miss(&mut self, now: Now) {
         self.memory_unix_nanos = self.memory_unix_nanos.max(now.unix_nanos);
         self.missed_unix_nanos = self.memory_unix_nanos;
@@ -170,7 +171,7 @@ impl JudgedSessions {
     }
 
     /// Restores the reported results of sessions, after their turns. A session with final verdicts
-    /// does not wait for more. If a session has two marks, the later one counts.
+    /// does not wait for more. If a session has two marks, the later one is used.
     pub(super) fn restore_reported(&mut self, marks: Vec<(TraceId, Reported, bool)>) {
         let marks = marks.into_iter();
         let mut marks: HashMap<_, _> = marks.map(|(id, memo, end)| (id, (memo, end))).collect();
@@ -349,7 +350,7 @@ impl JudgedSessions {
         has_turns.then(|| session.due(CloseReason::Open, SessionStage::Open))
     }
 
-    /// Removes a session. A later turn is then not taken for the session's first.
+    /// Removes a session. Ensures that a later turn is not taken for the session's first.
     fn close(&mut self, slot: Slot) -> Option<Session> {
         self.by_peer.cancel(slot);
         self.waiting.cancel(slot);

@@ -1,7 +1,7 @@
 //! The ids of calls that spans or log records reported, so that a call with a span and a log record
-//! counts once. Spans are usually judged first: their trace closes when its root has ended, while a
-//! prompt's log records close only after `assemble.inactive`. If spans arrive later, the group of
-//! records is judged again.
+//! counts once. Spans are usually judged first, because their trace closes when its root has ended,
+//! while the group of a prompt's log records closes only after `assemble.inactive`. If spans arrive
+//! later, the group of records is judged again.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -15,7 +15,7 @@ use crate::extract::Trajectory;
 /// Maximum number of stored call ids: at most 1.6 MiB. The latest ids are stored.
 const MAX_IDS: usize = 28_672;
 
-/// The reports of calls, by call id.
+/// The reports of calls, keyed by call id.
 #[derive(Debug, Default)]
 pub(super) struct SpanCalls {
     reports: HashMap<u64, Reports>,
@@ -29,7 +29,8 @@ pub(super) struct SpanCalls {
 struct Reports {
     /// The hash of the trace whose span reported the call.
     span_trace: Option<u64>,
-    /// True if spans of several traces reported the call: ids are reused, so the id proves nothing.
+    /// True if spans of several traces reported the call. Then ids are reused, and the id proves
+    /// nothing.
     is_contested: bool,
     /// The trace id of the latest group of log records that reported the call.
     group: Option<TraceId>,

@@ -61,7 +61,8 @@ impl<'b> KnownKeys<'b> {
 }
 
 /// Returns true if the keys are equal. Compares keys of 8 to 32 bytes, which nearly all are, as
-/// overlapping words without a call. An empty key never matches: empty slots contain empty keys.
+/// overlapping words without a call. An empty key never matches, because empty slots contain empty
+/// keys.
 #[inline(always)]
 fn is_same(known: &[u8], key: &[u8]) -> bool {
     if known.len() != key.len() {
@@ -81,7 +82,8 @@ fn is_same(known: &[u8], key: &[u8]) -> bool {
     }
 }
 
-/// Hashes a key's length and last eight bytes to a slot: keys of one namespace differ at the end.
+/// Hashes a key's length and last eight bytes to a slot, because keys of one namespace differ at
+/// the end.
 #[inline(always)]
 fn slot_of(key: &[u8]) -> KnownKey {
     let end = match key.last_chunk::<8>() {

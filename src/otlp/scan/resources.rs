@@ -43,7 +43,7 @@ pub(super) struct RequestResources<'k, 'b> {
     group: &'b [u8],
     /// The resource of the current group, once it has been read.
     current: Option<Arc<Resource>>,
-    /// All resources, by their encoding.
+    /// All resources, keyed by their encoding.
     seen: HashTable<Arc<Resource>>,
     hasher: RandomState,
     last: Option<Arc<Resource>>,

@@ -29,11 +29,11 @@ const SMALL_BUDGET: usize = 64 << 10;
 const LARGE_BUDGET: usize = 64 << 10;
 /// Maximum bytes of each budget, whatever the settings are.
 const MAX_BUDGET: usize = 32 << 20;
-/// Maximum number of expectations stored of one span: there are two keys, and keys are unique.
+/// Maximum number of expectations stored of one span. There are two keys, and keys are unique.
 const MAX_EXPECTATIONS: usize = 4;
 /// Maximum bytes of JSON written for a nested request, before its beginning is dropped.
 const MAX_REQUEST: usize = 4 << 20;
-/// Maximum number of lost replies recorded for one span: there are about a dozen unique keys.
+/// Maximum number of lost replies recorded for one span. There are about a dozen unique keys.
 const MAX_LOST_REPLIES: usize = 16;
 
 /// Stores attributes, one span at a time.
@@ -438,8 +438,8 @@ impl<'k> Keeper<'k> {
                 }
             }
             Keep::Output if granted <= self.replies_budget => self.replies_budget -= granted,
-            // Stored even if the budget is used up: later stages must see that an expectation
-            // exists.
+            // Store an expectation even if the budget is used up, because later stages must see
+            // that it exists.
             Keep::Expectation if self.n_expectations == MAX_EXPECTATIONS => return None,
             Keep::Expectation => {
                 self.n_expectations += 1;

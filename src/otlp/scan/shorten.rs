@@ -78,13 +78,13 @@ impl TextCopy<'_> {
     /// string.
     fn string(&mut self, open: usize, max_string: usize) -> usize {
         let mut at = open + 1;
-        // Lower bound of the decoded length: an escape decodes to at least one byte.
+        // Lower bound of the decoded length, because an escape decodes to at least one byte.
         let mut n_bytes = 0;
         let mut end_of_head = None;
         loop {
             let rest = self.json.get(at..).unwrap_or_default();
             let Some(plain) = memchr2(b'"', b'\\', rest) else {
-                // The string has no end: an SDK has cut the text.
+                // The string has no end, because an SDK has cut the text.
                 return self.json.len();
             };
             if end_of_head.is_none() && n_bytes + plain > max_string {

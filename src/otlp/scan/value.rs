@@ -1,12 +1,12 @@
 //! Validates attributes and reads their values in place. As in prost, the last of repeated fields
-//! counts, and messages merge.
+//! is used, and messages merge.
 
 use super::schema::{ANY_VALUE, ARRAY_VALUE, KEY_VALUE_LIST};
 use crate::wire::otlp::{any_value, key_value};
 use crate::wire::{Cursor, FIXED64, Fault, LEN, VARINT, enter, key};
 
-/// The value of an `AnyValue`. It is not an enum with data: separate words remain in registers, and
-/// copying an enum took a third of the scan's time.
+/// The value of an `AnyValue`. It is not an enum with data, because separate words remain in
+/// registers, while copying an enum took a third of the scan's time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ScannedValue<'b> {
     pub(super) kind: ValueKind,
@@ -63,7 +63,7 @@ impl<'b> ScannedValue<'b> {
         }
     }
 
-    /// Merges a later value into this one: the later value counts if it is set.
+    /// Merges a later value into this one. The later value is used if it is set.
     #[inline(always)]
     fn merge(self, later: Self) -> Self {
         if later.kind == ValueKind::Nothing { self } else { later }

@@ -74,7 +74,7 @@ impl<'a> IndexedAttributes<'a> {
     }
 
     /// Returns the value of the first attribute with this key. OTLP requires unique keys; if a
-    /// sender repeats a key, the first attribute counts.
+    /// sender repeats a key, the first attribute is used.
     #[inline]
     pub fn get(&self, key: KeyId) -> Option<Value<'a>> {
         self.attribute(key).map(|attribute| attribute.value)

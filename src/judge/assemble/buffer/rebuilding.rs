@@ -29,8 +29,8 @@ impl<M: Memo> TraceBuffer<M> {
         open.min()
     }
 
-    /// Closes the open traces that begin before a record and drops their spans; late spans of such
-    /// traces are dropped, too.
+    /// Closes the open traces that begin before a record and drops their spans. Late spans of these
+    /// traces are also dropped.
     pub fn forget_open_below(&mut self, record: u64, now: Now) {
         let tick = self.tick(now);
         let slots: Vec<Slot> = self.open.slots().collect();
@@ -47,7 +47,8 @@ impl<M: Memo> TraceBuffer<M> {
         self.memory_unix_nanos
     }
 
-    /// Sets the start of the trace history: the journal proves that every later trace was seen.
+    /// Sets the start of the trace history, because the journal proves that every later trace was
+    /// seen.
     pub fn set_memory(&mut self, since_unix_nanos: u64) {
         self.memory_unix_nanos = since_unix_nanos;
     }

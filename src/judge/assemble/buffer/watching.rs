@@ -37,8 +37,8 @@ pub enum OpenCopy {
 }
 
 impl<M: Memo> TraceBuffer<M> {
-    /// Starts or stops collecting the open traces that have changed; with `all`, traces without
-    /// watched calls, too.
+    /// Starts or stops collecting the open traces that have changed; with `all`, also traces
+    /// without watched calls.
     pub fn watch(&mut self, watches: bool, all: bool) {
         (self.watches, self.watches_all) = (watches, watches && all);
     }

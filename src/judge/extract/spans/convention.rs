@@ -139,8 +139,8 @@ pub(crate) struct RecognisedSpan<'a> {
 pub(crate) struct CrossTrace {
     /// Returns true for the names of spans that contain such values.
     pub(crate) carries: fn(&str) -> bool,
-    /// Reads arguments and results of calls from the span, by call id. The number is the maximum
-    /// size of a stored value in bytes.
+    /// Reads arguments and results of calls from the span, each with its call id. The number is the
+    /// maximum size of a stored value in bytes.
     pub(crate) parts: fn(&View<'_>, usize) -> Vec<(String, CallPart)>,
 }
 

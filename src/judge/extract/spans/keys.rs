@@ -11,15 +11,16 @@ enum Class {
     Kind,
     /// Lets a convention recognise a span, without giving it a kind.
     Mark,
-    /// The arguments of a call, or the input of a run or model: long, and read only from calls.
+    /// The arguments of a call, or the input of a run or model: a long value that is read only from
+    /// calls.
     Args,
-    /// The result of a call, or the output of a run or model: long.
+    /// The result of a call, or the output of a run or model: a long value.
     Result,
-    /// The messages of a model: long.
+    /// The messages of a model: a long value.
     Message,
     /// Another long value, which only a call needs.
     Payload,
-    /// The number of tokens that a model read or wrote.
+    /// The number of input or output tokens of a model.
     Usage,
     /// A short value that is stored for every span.
     Field,
@@ -209,7 +210,7 @@ keys! {
     LOST_REPLY = "spanscore.lost.reply" Own Message,
     LOST_REQUEST = "spanscore.lost.request" Own Message,
 
-    // Tokens that a model read and wrote.
+    // Input and output tokens of a model.
     INPUT_USAGE = "gen_ai.usage.input_tokens" Asked Usage,
     PROMPT_USAGE = "gen_ai.usage.prompt_tokens" Asked Usage,
     OI_PROMPT_USAGE = "llm.token_count.prompt" Asked Usage,
@@ -267,7 +268,7 @@ const _: () = assert!(
 /// Keys that give a span a kind, in any convention.
 pub(crate) const KINDS: KeyBits = of_class(Class::Kind);
 
-/// Keys with names so general that applications use them, too; only the listed values are kinds.
+/// Keys with names so general that applications also use them. Only the listed values are kinds.
 pub(super) const GENERAL_KINDS: &[(KeyId, &[&str])] = &[
     (
         SPAN_TYPE,
@@ -456,7 +457,7 @@ pub(super) const REPLIES: &[KeyId] = &[
     LOG_BODY,
 ];
 
-/// Keys of the number of tokens that a model read.
+/// Keys of the number of input tokens.
 pub(super) const INPUT_TOKENS: &[KeyId] = &[
     INPUT_USAGE,
     PROMPT_USAGE,
@@ -466,7 +467,7 @@ pub(super) const INPUT_TOKENS: &[KeyId] = &[
     AI_PROMPT_USAGE,
 ];
 
-/// Keys of the number of tokens that a model wrote.
+/// Keys of the number of output tokens.
 pub(super) const OUTPUT_TOKENS: &[KeyId] = &[
     OUTPUT_USAGE,
     COMPLETION_USAGE,
@@ -494,7 +495,7 @@ pub(super) const CACHE_WRITES: &[KeyId] = &[
     AI_CACHE_WRITE,
 ];
 
-/// Keys of the total number of tokens that a model read and wrote.
+/// Keys of the total number of input and output tokens.
 pub(super) const TOTAL_TOKENS: &[KeyId] =
     &[TOTAL_USAGE, OI_TOTAL_USAGE, LLM_TOTAL_USAGE, AI_TOTAL_USAGE];
 

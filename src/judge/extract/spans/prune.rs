@@ -132,7 +132,8 @@ fn new_results(attribute: Attribute<'_>) -> Option<Attribute<'_>> {
 struct Requests {
     /// Index of the first new flattened message: the message after the model's last answer.
     first_new: usize,
-    /// True if the stored messages include an answer: then no message after the answer is missing.
+    /// True if the stored messages include an answer, so that no message after the answer is
+    /// missing.
     follow_answer: bool,
     /// True if a part of the reply is missing.
     reply_is_lost: bool,

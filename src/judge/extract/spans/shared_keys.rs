@@ -55,7 +55,7 @@ pub(crate) fn complete_call<'a>(call: &mut SpanCall<'a>, span: &View<'a>, is_age
     call.failed |= failed(span);
 }
 
-/// Keys that can show that a call failed; an event can, too.
+/// Keys that can show that a call failed; an event can also show it.
 const MAY_TELL_FAILURE: KeyBits =
     KeyBits::of_pairs(keys::FAILURES).union(KeyBits::new(&[keys::ERROR_TYPE, keys::TOOL_SUCCESS]));
 

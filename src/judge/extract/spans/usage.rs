@@ -1,4 +1,4 @@
-//! Reads the number of tokens that a model read and wrote, as its span recorded them.
+//! Reads the numbers of a model's input and output tokens, as the model's span recorded them.
 
 use otlp::span::{KeyId, Value};
 
@@ -8,7 +8,7 @@ use super::view::View;
 /// The tokens of one or more model calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Tokens read, tokens written and their total; 0 where not recorded.
+    /// Input tokens, output tokens and their total; 0 for a number that was not recorded.
     pub(crate) tokens: [u64; 3],
     /// True for each number that was recorded for all calls.
     pub(crate) is_whole: [bool; 3],
@@ -18,9 +18,9 @@ pub(crate) struct Usage {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UsageReport<'a> {
     response_id: Option<&'a str>,
-    /// Tokens read, and tokens written.
+    /// Input tokens, and output tokens.
     tokens: [Option<u64>; 2],
-    /// Cached tokens; the tokens read may include them.
+    /// Cached tokens; the input tokens may include them.
     n_cached: u64,
 }
 
@@ -33,8 +33,8 @@ impl<'a> UsageReport<'a> {
         }
     }
 
-    /// Returns true if both report the same call. `None` if only tokens read or only tokens written
-    /// differ, because instrumentations may count differently.
+    /// Returns true if both report the same call. `None` if only the input tokens or only the
+    /// output tokens differ, because instrumentations may count differently.
     pub(crate) fn is_of_one_call(&self, other: &Self) -> Option<bool> {
         if let (Some(one), Some(other)) = (self.response_id, other.response_id) {
             return Some(one == other);
@@ -85,7 +85,7 @@ impl Usage {
         ];
         let [input, output] = sides.map(Option::unwrap_or_default);
         let both = input.saturating_add(output);
-        // Tokens read and written are more exact than a recorded total, which may exclude cached
+        // Input and output tokens are more exact than a recorded total, which may exclude cached
         // tokens.
         let total = if let [Some(_), Some(_)] = sides {
             Some(both)
@@ -100,8 +100,8 @@ impl Usage {
         })
     }
 
-    /// Returns `own` if it records the tokens read or the tokens written; else the usage of the
-    /// inner spans; else the total in `own`.
+    /// Returns `own` if it records input or output tokens; else the usage of the inner spans; else
+    /// the total in `own`.
     pub(crate) fn or_within(
         own: Option<Self>,
         within: impl FnOnce() -> Option<Self>,

@@ -9,8 +9,8 @@ use otlp::span::{Event, IndexedAttributes, KeyBits, KeyId, ScopeHash, SpanRow, V
 use super::keys;
 use crate::extract::values::Raw;
 
-/// A span or log record with indexed attributes: conventions look up many keys, most of which are
-/// absent.
+/// A span or log record with indexed attributes, because conventions look up many keys, most of
+/// which are absent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
     attributes: IndexedAttributes<'a>,
@@ -66,7 +66,7 @@ impl<'a> View<'a> {
             .and_then(|&key| self.raw(key))
     }
 
-    /// Returns an attribute's value as received. An empty string is a value, too.
+    /// Returns an attribute's value as received. An empty string is also a value.
     pub(crate) fn raw(&self, key: KeyId) -> Option<Raw<'a>> {
         let attribute = self.attribute(key)?;
         let mime_type = match key {

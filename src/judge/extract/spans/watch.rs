@@ -11,7 +11,7 @@ const MAX_COMPILED_SIZE: usize = 4 << 20;
 pub struct AlarmWatch {
     /// Patterns of names; `None` for calls of all tools.
     names: Option<RegexSet>,
-    /// True if model calls are watched, too.
+    /// True if model calls are also watched.
     models: bool,
 }
 

@@ -214,7 +214,7 @@ fn are_distinct(roles: &SpanRoles<'_>, drafts: &[Draft]) -> bool {
 
 /// Returns for each draft, in order, the span of the earlier draft of the same call, if any.
 fn originals(roles: &SpanRoles<'_>, drafts: &[Draft]) -> Vec<Option<SpanIdx>> {
-    // For each id and name, the latest draft that is no duplicate; for each draft, the previous
+    // For each id and name, the latest draft that is not a duplicate; for each draft, the previous
     // draft with its id and name.
     let mut latest: HashMap<(&str, &str), usize> = HashMap::with_capacity(drafts.len());
     let mut before: Vec<Option<usize>> = vec![None; drafts.len()];
@@ -302,8 +302,8 @@ fn absorb(kept: &mut Draft, draft: Draft) {
         kept.call.name = draft.call.name;
         kept.poorly_named = false;
     }
-    // A client often sets no status if its server failed. Attempts within the call are in order: a
-    // successful attempt cancels the failures that ended before it began.
+    // A client often sets no status if its server failed. Attempts within the call are in order, so
+    // a successful attempt cancels the failures that ended before it began.
     if kept.settled {
         return;
     }

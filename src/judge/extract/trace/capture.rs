@@ -36,7 +36,7 @@ impl<'a> CallRecorder<'a> {
 /// The parts of calls that each recorder captures.
 #[derive(Debug)]
 pub(crate) struct Capturing<R> {
-    /// The recorder of the first call: most traces have only one, and need no table.
+    /// The recorder of the first call. Most traces have only one recorder, and need no table.
     first: Option<R>,
     by_first: CapturedParts,
     by_others: HashMap<R, CapturedParts>,

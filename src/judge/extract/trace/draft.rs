@@ -1,4 +1,4 @@
-//! A tool call under construction: the steps of `calls` complete it one after the other.
+//! A tool call under construction, which the steps of `calls` complete one after the other.
 
 use super::turns::Owner;
 use crate::extract::spans::SpanIdx;

@@ -11,9 +11,9 @@ use crate::extract::spans::shared_keys::own_session;
 /// Returns the earliest topmost agent run, else the earliest top span, else the earliest topmost
 /// span.
 pub(crate) fn evaluated_span(roles: &SpanRoles<'_>) -> Option<SpanIdx> {
-    // Runs are in order, so the first topmost run is the earliest. A run that is a tool call, or
-    // lies in one, was called by an agent above it, even if that agent has no run (some graph
-    // agents are marked as runs only if their name says so).
+    // Runs are in order, so the first topmost run is the earliest. A run that is a tool call, or is
+    // within one, was called by an agent above it, even if that agent has no run (some graph agents
+    // are marked as runs only if their name says so).
     let is_called = |span_idx: SpanIdx| {
         roles.recognised[span_idx].call.is_some() || roles.roles[span_idx].call_above.is_some()
     };
@@ -99,7 +99,7 @@ pub(crate) fn continues_session(roles: &SpanRoles<'_>) -> Option<bool> {
 }
 
 /// Returns the session of the evaluated span, else of the nearest span above it, else of the
-/// earliest span that names one: often only model spans do.
+/// earliest span that names one, because often only model spans do.
 pub(crate) fn session<'a>(roles: &SpanRoles<'a>, evaluated: SpanIdx) -> Option<Cow<'a, str>> {
     let session_of = |span_idx: SpanIdx| own_session(&roles.recognised[span_idx].view);
     let anywhere = || {

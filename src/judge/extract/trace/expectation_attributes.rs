@@ -24,8 +24,8 @@ pub struct ExpectationAttributes {
 }
 
 impl ExpectationAttributes {
-    /// Returns true if the run requests no judgement. A case id alone is no request: test harnesses
-    /// put it on traces of all kinds.
+    /// Returns true if the run requests no judgement. A case id alone does not request one, because
+    /// test harnesses put it on traces of all kinds.
     pub fn is_empty(&self) -> bool {
         self.criteria.is_empty() && self.expect.is_empty()
     }

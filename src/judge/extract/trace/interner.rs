@@ -1,5 +1,5 @@
-//! Interns texts that a trace repeats, such as agent names: each text is allocated once and
-//! numbered, so comparing texts means comparing numbers.
+//! Interns texts that a trace repeats, such as agent names. Each text is allocated once and has a
+//! number, so texts are compared by comparing their numbers.
 
 use std::sync::Arc;
 

@@ -57,7 +57,7 @@ fn reused_ids(drafts: &[Draft]) -> Vec<bool> {
         let ids = drafts.iter().filter(succeeded);
         ids.filter_map(|draft| draft.call.call_id.as_deref())
     };
-    // Most traces have few calls, and no id twice.
+    // Fast path: most traces have few calls, and no id twice.
     let differs_from_rest = |(next, id): (usize, &str)| ids().skip(next).all(|other| other != id);
     if drafts.len() <= A_FEW && (1..).zip(ids()).all(differs_from_rest) {
         return vec![false; drafts.len()];
@@ -169,8 +169,8 @@ fn join_replies(
         .collect()
 }
 
-/// Marks the arguments as incomplete: the missing part of a reply may contain the call's arguments,
-/// or the name of its only argument.
+/// Marks the arguments as incomplete, because the missing part of a reply may contain the call's
+/// arguments, or the name of its only argument.
 fn lose_args(call: &mut ToolCall) {
     call.args = Some(match call.args.take() {
         None => Payload::lost(),
@@ -326,7 +326,7 @@ impl RequestResults {
     }
 }
 
-/// Returns the tool results in the models' requests, by call id.
+/// Returns the tool results in the models' requests, keyed by call id.
 pub(crate) fn results(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,

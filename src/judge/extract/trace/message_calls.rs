@@ -33,7 +33,7 @@ struct Reply {
     step: u32,
 }
 
-/// The results of calls, by call id.
+/// The results of calls, keyed by call id.
 #[derive(Default)]
 struct Results {
     of_requests: RequestResults,
@@ -154,7 +154,7 @@ fn listed(
     replies: Vec<Reply>,
     results: &Results,
 ) -> Vec<ToolCall> {
-    // The calls of each id: a model may reuse an id for another call.
+    // The calls of each id. There may be several, because a model may reuse an id for another call.
     let mut of_id: HashMap<String, Vec<usize>> = HashMap::new();
     let mut calls: Vec<ToolCall> = Vec::new();
     // The span whose reply requests each call.

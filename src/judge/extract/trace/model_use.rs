@@ -18,7 +18,7 @@ pub(crate) struct ModelUses {
 
 impl ModelUses {
     /// Counts the model calls. `gates` is given for a trace that was cut short, and shows which
-    /// model spans may lie in another model span.
+    /// model spans may be within another model span.
     pub(crate) fn new(
         roles: &SpanRoles<'_>,
         recogniser: &Recogniser,
@@ -113,7 +113,8 @@ impl ModelUses {
         }
         for (run, total) in totals.iter().copied().enumerate() {
             if self.of_runs[run].n_calls == 0 {
-                // If other runs lie in this run, its total may or may not include their tokens.
+                // The total of a run that contains other runs may or may not include the tokens of
+                // those runs.
                 let is_alone = !holds_run[run] && !holds_model[run];
                 add_total(&mut self.of_runs[run], total, is_alone && !cut_short);
             }

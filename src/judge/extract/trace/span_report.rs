@@ -78,7 +78,7 @@ impl fmt::Display for SpanRole {
     }
 }
 
-/// Returns a report for each span, parents first, siblings by start.
+/// Returns a report for each span. Parents precede their children; siblings are ordered by start.
 pub fn span_reports(trace: &Trace, recogniser: &Recogniser) -> Vec<SpanReport> {
     let roles = SpanRoles::new(trace, recogniser);
     let repeated_calls = calls::repeated_calls(&roles, recogniser);

@@ -174,7 +174,8 @@ impl<'a> SpanRoles<'a> {
             agent,
             is_model,
         });
-        // Built in place: most spans are not calls, and a call is expensive to move.
+        // Build the call in place, because a call is expensive to move, and most spans are not
+        // calls.
         if let (Some(source), Some(span)) = (source, self.recognised.last_mut()) {
             let call = span.call.insert(source.call(&view));
             complete_call(call, &view, is_agent_run);
@@ -322,7 +323,7 @@ impl<'a> SpanRoles<'a> {
         !one.is_empty() && !other.is_empty() && one.is_disjoint(&other)
     }
 
-    /// Returns a new run, or the run above if it has the same name and no call lies in between.
+    /// Returns a new run, or the run above if it has the same name and no call is in between.
     fn run_of(&mut self, span_idx: SpanIdx, name: Cow<'a, str>) -> RunIdx {
         let role = &self.roles[span_idx];
         if let Some(above) = role.run_above
@@ -490,7 +491,8 @@ impl<'a> SpanRoles<'a> {
     }
 }
 
-/// Calls that enclose other calls, by their spans, completed by the reports folded into them.
+/// Calls that enclose other calls, keyed by their spans, and completed by the reports folded into
+/// them.
 type KnownCalls<'a> = HashMap<SpanIdx, KnownCall<'a>>;
 
 /// The known parts of a call while reports are folded into it.

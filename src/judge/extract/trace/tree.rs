@@ -1,6 +1,6 @@
 //! The tree of a trace's spans: parents, depths, and starts corrected for different clocks.
-//! Building it takes near-linear time for any parent ids: cycles, a span that is its own parent,
-//! thousands of levels.
+//! Building the tree takes near-linear time for all parent ids, even for cycles, a span that is its
+//! own parent, and thousands of levels.
 
 use hashbrown::HashMap;
 
@@ -119,7 +119,7 @@ fn cut_cycles<K: Ord>(parent: &mut [Option<SpanIdx>], rank: impl Fn(SpanIdx) -> 
         if seen_in[at] != walk || parent[at].is_none() {
             continue;
         }
-        // The walk returned to its own path, so `at` lies on a cycle.
+        // The walk returned to its own path, so `at` is on a cycle.
         let cycle = std::iter::successors(Some(at), |&on| parent[on].filter(|&above| above != at));
         if let Some(first) = cycle.min_by_key(|&on| rank(on)) {
             parent[first] = None;
@@ -172,7 +172,7 @@ fn resource_ids(trace: &TraceSpans) -> Vec<usize> {
     if spans.is_sorted_by(|a, b| a.resource_idx == b.resource_idx) {
         return Vec::new();
     }
-    // A resource can be large: it is hashed once, not for each span.
+    // Hash each resource once, not for each span, because a resource can be large.
     let mut by_idx: HashMap<u32, usize> = HashMap::new();
     let mut by_bytes: HashMap<&[u8], usize> = HashMap::new();
     (spans.iter())

@@ -5,7 +5,7 @@ use super::interner::{Interner, Symbol};
 use super::span_roles::{RunIdx, SpanRoles};
 use crate::extract::spans::SpanIdx;
 
-/// The owner of a turn or call: turns are counted by agent run and agent name.
+/// The owner of a turn or call. Turns are counted separately for each agent run and agent name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Owner {
     pub(crate) run: Option<RunIdx>,

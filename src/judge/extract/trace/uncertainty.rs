@@ -34,7 +34,8 @@ pub(crate) fn set_for_calls(
         // If the span has no status, other spans of the call determine whether it failed.
         call.uncertainty.error = !draft.settled;
         call.uncertainty.may_go = draft.poorly_named || may_be_handoff(&call.name, recogniser);
-        // The bare text of a tool's only argument gets its name from the model's reply.
+        // Only a map of arguments is certain, because the bare text of a tool's only argument gets
+        // its name from the model's reply.
         call.uncertainty.outer_args = call.uncertainty.may_fold && !draft.has_clear_map;
         call.uncertainty.args |=
             call.partial || (call.args.as_ref()).is_some_and(|args| !args.json().is_object());
@@ -84,8 +85,8 @@ pub(crate) fn of_trajectory(roles: &SpanRoles<'_>, evaluated: SpanIdx) -> Trajec
     }
 }
 
-/// Returns true if the call may turn out to be a hand-off: an agent with this name may still
-/// arrive.
+/// Returns true if the call may turn out to be a hand-off, because an agent with this name may
+/// still arrive.
 fn may_be_handoff(name: &str, recogniser: &Recogniser) -> bool {
     matches!(recogniser.tools.handoffs, Handoffs::Auto)
         && is_handoff(name, None, &Handoffs::Auto, |_| true)
@@ -136,7 +137,7 @@ impl<'a> Gates<'a> {
         let mut of_span: Vec<Option<SpanId>> = vec![None; roles.spans.len()];
         let mut beneath: HashMap<SpanId, Beneath<'a>> = HashMap::new();
         for &span_idx in &roles.tree.parents_first {
-            // A hand-off is not a call, so a span within one lies in no call.
+            // A hand-off is not a call, so a span within a hand-off is not within a call.
             let stays_call = |span_idx: SpanIdx| {
                 let call = roles.recognised[span_idx].call.as_ref();
                 call.is_some_and(|call| {

@@ -23,7 +23,7 @@ pub struct Unrecognised {
     pub n_models: usize,
     /// The name of a span that looks like a tool call or an agent run.
     pub span_name: Option<Arc<str>>,
-    /// The first spans that are not model calls: one may be a tool call.
+    /// The first spans that are not model calls, one of which may be a tool call.
     pub others: Vec<SpanId>,
 }
 

@@ -48,8 +48,8 @@ pub(crate) fn hash(value: &Value) -> u64 {
     match value {
         Value::Null => 0_u8.hash(&mut hasher),
         Value::Bool(bool) => (1_u8, bool).hash(&mut hasher),
-        // Not hashed as floats: a sender could send any number of values that round to the same
-        // float.
+        // Numbers are not hashed as floats, because a sender could send any number of values that
+        // round to the same float.
         Value::Number(number) => match Decimal::parse(number.as_str()) {
             Some(decimal) => (2_u8, decimal).hash(&mut hasher),
             None => (6_u8, number.as_str()).hash(&mut hasher),
@@ -72,8 +72,8 @@ pub(crate) fn hash(value: &Value) -> u64 {
     hasher.finish()
 }
 
-/// Returns true if the value can be compared with every other value: it contains no number that
-/// JSON cannot represent.
+/// Returns true if the value can be compared with every other value, because it contains no number
+/// that JSON cannot represent.
 pub(crate) fn is_comparable(value: &Value) -> bool {
     match value {
         Value::Number(number) => number.as_f64().is_some(),

@@ -135,7 +135,7 @@ pub(crate) fn open_result(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> 
 static SHAPES: LazyLock<[Finder<'static>; 3]> =
     LazyLock::new(|| ["\"tool", "\"ToolMessage", "\"subAgentThreadId"].map(Finder::new));
 
-/// Returns true for an object: it may be an envelope, which only its end would show.
+/// Returns true for an object, because it may be an envelope, which only its end would show.
 fn may_be_opened(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }
@@ -233,7 +233,7 @@ fn received(raw: Raw<'_>) -> Parsed {
 
 /// Parses JSON, or returns the text as a JSON string. Numbers retain all their digits. Text that
 /// begins as JSON and ends early was cut by an attribute limit of its SDK. JSON that serde_json
-/// cannot parse (nested more than 128 deep, or with serde_json's own key) counts as cut, too, so
+/// cannot parse (nested more than 128 deep, or with serde_json's own key) also counts as cut, so
 /// that no sender can hide arguments in it.
 pub(super) fn parse(text: &str) -> (Json, KeptPart) {
     let trimmed = text.trim_start();

@@ -36,7 +36,7 @@ fn whole(mut parser: Parser<'_>) -> Option<Value> {
 
 struct Parser<'a> {
     rest: &'a str,
-    /// True to parse objects, too.
+    /// True if objects are also parsed.
     objects: bool,
 }
 

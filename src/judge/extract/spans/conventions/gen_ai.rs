@@ -24,10 +24,10 @@ use crate::extract::values::{Envelope, Raw};
 ///   `gen_ai.tool.name`, but neither `tool.name` nor an attribute that names a kind of span. Not a
 ///   call if `gen_ai.transfer.mode` is `pass_control` and `tools.handoffs` is `auto`.
 /// - Agent run: `gen_ai.operation.name` is `invoke_agent`. LiteLLM overwrites the operation with
-///   `chat`; for agent runs and tool calls, the operation that begins the span's name then counts.
-///   The agent is `gen_ai.agent.name`, `gen_ai.agent.id`, or follows `invoke_agent` in the span's
-///   name; a run without any of them has the agent of the run above. `invoke_workflow` is a run,
-///   too, unless an agent run is inside or above it; its name is `gen_ai.workflow.name`.
+///   `chat`; for agent runs and tool calls, the operation at the start of the span's name is then
+///   used. The agent is `gen_ai.agent.name`, `gen_ai.agent.id`, or follows `invoke_agent` in the
+///   span's name; a run without any of them has the agent of the run above. `invoke_workflow` is
+///   also a run unless an agent run is inside or above it; its name is `gen_ai.workflow.name`.
 /// - Model call: `gen_ai.operation.name` is `chat`, `generate_content` or `text_completion`.
 /// - Arguments: `gen_ai.tool.call.arguments`, `gcp.vertex.agent.tool_call_args`, `input.value`;
 ///   else `gen_ai.input.messages`, if it contains an object; else `content` of the event
@@ -61,8 +61,8 @@ fn roles(span: &View<'_>) -> OwnRoles {
     }
     let Some(operation) = operation(span) else {
         return OwnRoles {
-            // Older pydantic-ai spans name the tool but no operation. If `tool.name` is present,
-            // too, the key is a normaliser's copy, and the call's values have other keys.
+            // Older pydantic-ai spans name the tool but no operation. If `tool.name` is also
+            // present, the key is a normaliser's copy, and the call's values have other keys.
             call: span.has(keys::GEN_AI_TOOL_NAME)
                 && !span.has(keys::TOOL_NAME)
                 && !span.names_kind(),
@@ -208,7 +208,7 @@ fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     name.or(Some(Cow::Borrowed(span.name())))
 }
 
-/// Returns true for the span of a workflow, which is a run only if no agent run lies in or above
+/// Returns true for the span of a workflow, which is a run only if no agent run is inside or above
 /// it.
 pub(crate) fn is_workflow(span: &View<'_>) -> bool {
     operation(span) == Some(WORKFLOW) && !span.has_any(keys::COPIED_KINDS)
@@ -227,7 +227,7 @@ fn settle_runs(spans: &mut RecognisedSpans<'_, '_>) {
         let is_own = || span.agent == agent_run(&span.view);
         roles(&span.view).agent_run && is_own() && agent_name(&span.view).is_none()
     };
-    // Checked first: most spans are no runs, and this check reads no attributes.
+    // Check this first, because it reads no attributes, and most spans are not runs.
     let is_unsettled = |span: &RecognisedSpan<'_>| {
         span.agent.is_some() && (is_workflow(&span.view) || is_nameless_run(span))
     };

@@ -51,7 +51,7 @@ fn agent_of_turn<'a>(span: &View<'a>) -> Option<&'a str> {
         .strip_suffix('\'')
 }
 
-/// The start of an agent's turn; ordered by time.
+/// The start of an agent's turn. Starts are ordered by time.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Turn<'a> {
     start: u64,

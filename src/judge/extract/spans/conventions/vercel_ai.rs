@@ -1,6 +1,6 @@
 //! The Vercel AI SDK's own spans (v6, and v7 with its legacy telemetry). A plain completion is
-//! marked like an agent run; it is a run only if a tool call lies below it or tools were offered to
-//! the model.
+//! marked like an agent run; it is a run only if there is a tool call below it, or if tools were
+//! offered to the model.
 
 use otlp::span::KeyBits;
 
@@ -8,8 +8,8 @@ use super::super::convention::{Convention, Kinds, RecognisedSpans, Refine};
 use super::super::keys;
 use super::super::view::View;
 
-/// - Agent run: `ai.operationId` is `ai.generateText` or `ai.streamText`, and a tool call lies
-///   below or `ai.prompt.tools` offered tools to the model.
+/// - Agent run: `ai.operationId` is `ai.generateText` or `ai.streamText`, and there is a tool call
+///   below it, or `ai.prompt.tools` offered tools to the model.
 /// - Model call: `ai.operationId` ends with `.doGenerate` or `.doStream`.
 /// - Error: the status ERROR. If the span has `openinference.span.kind`, only an `exception` event
 ///   counts.
