@@ -25,7 +25,8 @@ use prost::Message;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Minimum number of requests of lean spans: together about as large as the second-level cache.
+/// Minimum number of requests of lean spans. Together they are about as large as the second-level
+/// cache.
 const MIN_REQUESTS: usize = 8;
 const N_SPANS: usize = 512;
 const N_ROUNDS: usize = 41;

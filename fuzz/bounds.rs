@@ -103,7 +103,7 @@ fn a_million_attributes_are_counted_and_few_are_kept() {
 fn huge_bytes_do_not_crowd_out_small_values() {
     let mut keys = keys();
     keys.max_value_size = 1024 * KIB;
-    // Invalid UTF-8 counts with its replacement: three bytes for each byte.
+    // Invalid UTF-8 counts as its replacement, which has three bytes for each byte.
     let bytes = [vec![b'x'; 1024 * KIB], vec![0xff; 1024 * KIB]];
     let [first, other] = bytes.map(|bytes| attribute("input.value", Any::BytesValue(bytes)));
     let mut attributes = vec![first, other.clone(), other.clone(), other.clone(), other];

@@ -293,7 +293,7 @@ fn write_unknown(dice: &mut Dice<'_>, faults: bool, depth: usize, out: &mut Vec<
             write_delimited(&content, dice, faults, out);
         }
         3 => {
-            // Prost rejects more than 100 levels: both sides of the limit are tried.
+            // Prost rejects more than 100 levels, so try both sides of the limit.
             let n_nested = if depth == 0 && dice.rarely(64) { 90 + dice.up_to(14) } else { 0 };
             for _ in 0..n_nested {
                 write_varint(tag << 3 | 3, dice, out);

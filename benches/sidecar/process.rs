@@ -1,4 +1,4 @@
-//! The processes of a benchmark: starts them, queries them, measures them by the operating system's
+//! Starts and queries the processes of a benchmark, measures them by the operating system's
 //! figures, and ends them when they are dropped.
 
 use std::fs;
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::clock::{monotonic_nanos, pause};
 
-/// Maximum time in which a process must end on request: a sidecar has twenty seconds to deliver its
+/// Maximum time in which a process must end on request. A sidecar has twenty seconds to deliver its
 /// queues.
 const END_TIMEOUT: Duration = Duration::from_secs(25);
 

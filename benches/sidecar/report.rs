@@ -22,8 +22,8 @@ pub(crate) fn spread(values: impl IntoIterator<Item = f64>) -> Spread {
     }
 }
 
-/// Returns the spread of the rounds' ratios, not the ratio of medians: a disturbance affects both
-/// sides of a round.
+/// Returns the spread of the rounds' ratios, not the ratio of medians, because a disturbance
+/// affects both sides of a round.
 pub(crate) fn ratio(measured: &[f64], base: &[f64]) -> Spread {
     spread(
         measured

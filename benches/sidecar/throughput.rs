@@ -1,5 +1,5 @@
-//! Tables of CPU time per span: the sidecar compared with receivers that drop everything, and with
-//! other configurations of the sidecar.
+//! Measures the CPU time per span of the sidecar, compared with receivers that drop everything and
+//! with other configurations of the sidecar. Prints the results in tables.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::{Plan, loader};
 
 const SPANS_PER_REQUEST: u64 = 512;
 pub(crate) const N_OPEN: usize = 64;
-/// A large limit, so that no budget closes a trace: the memory benchmarks measure the budgets.
+/// A large limit, so that no budget closes a trace. The memory benchmarks measure the budgets.
 pub(crate) const ROOMY: &str = "memory.limit=3GiB";
 
 /// A variant that is measured in every round, with its row in the table.

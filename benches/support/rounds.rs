@@ -1,6 +1,6 @@
 //! Measures variants against each other on a noisy machine. It uses thread CPU time, runs the
 //! variants in turn within each round, and reports the median, minimum and maximum of the rounds'
-//! ratios: a shared core changes absolute times by a fifth, ratios by a tenth.
+//! ratios. On a shared core, absolute times vary by a fifth, but ratios only by a tenth.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(crate) fn compare(
         variant();
         (cpu_time() - before).as_nanos() as f64 / n_items as f64
     };
-    // Runs once without measuring, to fill caches and the allocator.
+    // Run both once without measuring, to fill caches and the allocator.
     time(&mut measured);
     time(&mut base);
     let rounds: Vec<(f64, f64)> = (0..n_rounds)

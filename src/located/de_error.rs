@@ -15,7 +15,8 @@ pub struct DeError {
     /// Indices from the root to the node, the innermost first.
     reversed_path: Vec<usize>,
     /// Indices from the root to the node to remove, the innermost first. For an item of a pair, the
-    /// node to remove is the pair: without the first item, the second would become the first.
+    /// node to remove is the pair, because without the first item, the second would become the
+    /// first.
     reversed_pruned: Vec<usize>,
     /// True if the key of the entry is wrong, not its value.
     pub(crate) at_key: bool,

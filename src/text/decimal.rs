@@ -1,4 +1,4 @@
-//! Numbers in decimal digits: compares and adds values exactly, with any number of digits.
+//! Compares and adds decimal numbers exactly, with any number of digits.
 
 use std::cmp::Ordering;
 use std::fmt;

@@ -161,9 +161,9 @@ pub fn duration_text(duration: Duration) -> String {
     }
 }
 
-/// A text from outside that is displayed safely on a terminal. Names come from the network: a
-/// control character could rewrite the screen, a line break could fake a line, and a change of
-/// writing direction could reorder one.
+/// A text from outside that is displayed safely on a terminal. Names come from the network. A
+/// control character in a name could rewrite the screen, a line break could fake a line, and a
+/// change of writing direction could reorder one.
 pub struct Clean<'a>(pub &'a str);
 
 impl fmt::Display for Clean<'_> {

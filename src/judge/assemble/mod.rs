@@ -227,6 +227,6 @@ pub struct TornService {
     pub is_torn: bool,
     /// The number of torn traces among the service's latest closed traces.
     pub n_torn: usize,
-    /// The number of latest closed traces that count.
+    /// The number of latest closed traces that were considered.
     pub n_closed: usize,
 }

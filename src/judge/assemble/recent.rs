@@ -196,7 +196,8 @@ impl<M: Memo> RecentlyClosed<M> {
                 && self.max_traces > 0
                 && !self.forgotten.insert(hash, closed, now)
             {
-                // Restored traces have an unknown sender, and some traces have several senders.
+                // Restored traces, whose sender is unknown, and traces of several senders belong to
+                // no single peer.
                 let unnamed = [UNKNOWN_PEER, SEVERAL_PEERS];
                 let peer = self.shares.key(heaviest);
                 let peer = peer.filter(|peer| !unnamed.contains(peer));

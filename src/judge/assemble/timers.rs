@@ -23,7 +23,7 @@ pub(super) enum Due {
     /// The settle time is over. The caller checks that a top span has ended and no local parent is
     /// missing.
     Settled,
-    /// No span arrived for too long.
+    /// No span has arrived for `assemble.inactive`.
     Inactive,
     /// A limit closes the trace.
     Closing,

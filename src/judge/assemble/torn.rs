@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 
 use super::{TornService, TornTraces};
 
-/// The number of latest closed traces of a service that count.
+/// The number of a service's latest closed traces that are considered.
 const WINDOW: usize = 200;
 /// Maximum number of torn traces in the window that count as accidents: 2 %.
 const MAX_TORN: usize = WINDOW / 50;

@@ -54,7 +54,7 @@ pub struct Trajectory {
     /// True if the first model request repeated answers of earlier turns of the session; `None` if
     /// unknown.
     pub continues_session: Option<bool>,
-    /// Earlier turns of the session; `None` without a session and for its first turn.
+    /// Earlier turns of the session; `None` without a session, and for the first turn.
     pub earlier_turns: Option<Arc<EarlierTurns>>,
     /// The turns of a session, if this trajectory joins several traces.
     pub turns: Option<Arc<SessionTurns>>,
@@ -73,8 +73,8 @@ pub struct Trajectory {
     /// nested runs of one name are one run. This field and all below it are shared with the
     /// trajectories of single runs.
     pub agent_runs: Arc<[AgentRun]>,
-    /// Agent runs and graph nodes in start order, immediate repeats merged (`execution_order` with
-    /// `over: nodes`).
+    /// The agent runs and graph nodes, ordered by start, with immediate repeats merged
+    /// (`execution_order` with `over: nodes`).
     pub node_visits: Arc<[Arc<str>]>,
     /// The attributes by which the run affects its own judgement.
     pub expectation_attributes: Arc<ExpectationAttributes>,

@@ -107,7 +107,7 @@ impl<'k> Keeper<'k> {
     /// messages only at the end of the span.
     #[inline]
     pub(super) fn attribute(&mut self, kept: Kept<'_>, value: ScannedValue<'_>, encoded: &[u8]) {
-        // Nearly all attributes are short texts.
+        // Fast path: nearly all attributes are short texts.
         if kept.keep == Keep::Value
             && kept.suffix.is_empty()
             && value.kind == ValueKind::Str

@@ -27,8 +27,8 @@ const SPAN_ROOM: usize = 8 << 10;
 pub struct KeptAttributesBuilder {
     entries: Vec<KeptEntry>,
     text: String,
-    /// The end of the text, not validated yet. One UTF-8 check covers many short values: separate
-    /// checks would cost a tenth of the scan.
+    /// The end of the text, not validated yet. One UTF-8 check covers many short values, because
+    /// separate checks would cost a tenth of the scan.
     tail: Vec<u8>,
     /// The unpublished text that contains the attributes returned by [`Self::take`].
     shared: Option<SharedText>,
@@ -239,7 +239,7 @@ impl KeptAttributesBuilder {
         (self.first_entry, self.start) = (0, 0);
         self.size += kept.size();
         if let Some(shared) = self.shared.take() {
-            // Cannot fail: no other code sets a shared text.
+            // This cannot fail, because no other code sets a shared text.
             let _ = shared.set(kept);
         }
     }

@@ -12,7 +12,7 @@ impl KeyId {
     pub(super) const NONE: Self = Self(u16::MAX);
 }
 
-/// The rule of a key: how much of an attribute to store.
+/// The rule of a key, which states how much of an attribute to store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
     /// The value, up to `max_value_size` bytes.
@@ -39,7 +39,7 @@ pub enum Keep {
     Asked,
     /// The presence only, as an empty string.
     Presence,
-    /// Nothing from senders: only the scan writes attributes with the key.
+    /// Nothing from senders. Only the scan writes attributes with this key.
     Own,
 }
 
@@ -47,12 +47,12 @@ pub enum Keep {
 /// all cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WantedBody {
-    /// Nothing: the record's attributes suffice.
+    /// Nothing, because the record's attributes suffice.
     Not,
     /// A model's reply, by the rule of [`Keep::Reply`].
     Reply,
-    /// A message of the request to a model, without a substring search: a tool's result need not
-    /// mention tools.
+    /// A message of the request to a model, without a substring search, because a tool's result
+    /// need not mention tools.
     Request,
 }
 
@@ -67,8 +67,8 @@ pub struct KeyRule {
     pub keep: Keep,
 }
 
-/// The attributes and events to store, and how much of each. Key numbers are stable: a set that
-/// extends an older set gives each old key its old number.
+/// The attributes and events to store, and how much of each. Key numbers are stable: in a set that
+/// extends an older set, each old key retains its number.
 #[derive(Debug, Clone, Default)]
 pub struct KeySet {
     keys: Vec<(Box<str>, Keep)>,

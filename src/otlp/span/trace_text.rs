@@ -1,4 +1,4 @@
-//! The stored attributes of one trace: each large span has a separate text, all other spans share
+//! The stored attributes of one trace. Each large span has a separate text; all other spans share
 //! one text.
 
 use std::cmp::Ordering;
@@ -16,8 +16,8 @@ const FIRST_ENTRIES: usize = 32;
 /// capacity counts against the budget; a fixed step would make the total cost of copying quadratic.
 const MAX_GROWTH: usize = 32 << 10;
 
-/// Minimum bytes of attributes that get a separate allocation: copying them whenever the text grows
-/// would cost more.
+/// Minimum bytes of attributes that get a separate allocation, because copying them whenever the
+/// text grows would cost more.
 const LARGE: usize = 1 << 10;
 
 /// The stored attributes of one trace.
@@ -118,7 +118,8 @@ impl TraceText {
         self.entries(place).name()
     }
 
-    /// Frees spare capacity: a judged trace rarely grows, and remains in memory for a long time.
+    /// Frees spare capacity, because a judged trace rarely grows, and remains in memory for a long
+    /// time.
     pub fn shrink(&mut self) {
         self.kept.shrink();
     }

@@ -7,7 +7,7 @@ use super::{
 };
 
 /// Returns the remaining depth inside a nested message whose parent has `depth` left. Counts as
-/// prost does: the request's own fields have 100.
+/// prost does; the request's own fields have 100.
 #[inline(always)]
 pub fn enter(depth: u32, at: &[u8]) -> Result<u32, Fault> {
     match depth.checked_sub(1) {

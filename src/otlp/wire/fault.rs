@@ -80,16 +80,15 @@ impl fmt::Display for FaultKind {
     }
 }
 
-/// A [`MalformedProtobuf`] under construction: a thin pointer, so that the successful path stays in
-/// registers.
+/// A [`MalformedProtobuf`] under construction. It is a thin pointer, so that the successful path
+/// stays in registers.
 #[derive(Debug)]
 pub struct Fault(Box<FaultDetails>);
 
 #[derive(Debug)]
 struct FaultDetails {
     kind: FaultKind,
-    /// The address of the faulty bytes: a slice of the body has no offset, and the successful path
-    /// needs none.
+    /// The address of the faulty bytes, from which [`Fault::locate`] computes the offset.
     address: usize,
     /// The fields, innermost first.
     path: Vec<&'static str>,

@@ -1,4 +1,4 @@
-//! Classifies an arriving span and prunes its attributes by its class.
+//! Classifies an arriving span and prunes its attributes according to its class.
 
 use otlp::span::{KeptAttributesBuilder, KeySet, ScopeHash, Span, SpanAdmission, SpanClass, Value};
 

@@ -1,5 +1,5 @@
-//! Lists the attributes, events and log records that the scan must store: the built-in table, the
-//! names in the settings, and the attributes that selectors and scores read.
+//! Lists the attributes, events and log records that the scan must store. They come from the
+//! built-in table, from the settings, and from the selectors and scores.
 
 use otlp::span::{Keep, KeySet, WantedBody};
 

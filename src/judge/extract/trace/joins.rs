@@ -307,7 +307,7 @@ struct RequestResult {
 
 impl RequestResults {
     /// Returns the first result with this id in a request that another model span made at or after
-    /// `asked_at`: a request repeats only earlier calls.
+    /// `asked_at`, because a request repeats only earlier calls.
     pub(crate) fn of_call(
         &self,
         roles: &SpanRoles<'_>,

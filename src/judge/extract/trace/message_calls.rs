@@ -146,7 +146,7 @@ fn add_conversation(
     conversation.cut
 }
 
-/// Returns the calls of the replies, each id once.
+/// Returns the calls of the replies. A call that several replies repeat is listed once.
 fn listed(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,

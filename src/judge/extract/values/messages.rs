@@ -272,7 +272,7 @@ fn call_of(
     let args = ["arguments", "args", "input", "parameters"]
         .iter()
         .find_map(|key| map.get(*key));
-    // In OpenAI's Responses API, `id` is the item and `call_id` the call.
+    // In OpenAI's Responses API, `id` identifies the item, and `call_id` the call.
     make(
         text("name"),
         text("call_id")

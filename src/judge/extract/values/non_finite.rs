@@ -1,4 +1,5 @@
-//! Converts numbers that JSON cannot write, NaN and the infinities, to the words of OTLP/JSON.
+//! Converts numbers that JSON cannot write, NaN and the infinities, to the strings that OTLP/JSON
+//! uses.
 
 use memchr::memmem;
 

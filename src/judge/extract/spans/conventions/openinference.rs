@@ -19,7 +19,7 @@ use crate::extract::values::Envelope;
 ///   or `span_type` is `completion`.
 /// - Name: `tool.name`, else the span's name without a method such as `.run` or `.__call__`.
 /// - Error: the status ERROR. If the span has `ai.operationId` or the instrumentation scope
-///   `gen_ai`, only an `exception` event counts.
+///   `gen_ai`, only an `exception` event marks an error.
 pub(super) const OPENINFERENCE: Convention = Convention {
     name: "openinference",
     marks: KeyBits::new(&[keys::OI_KIND, keys::SPAN_TYPE_FLAT]),

@@ -1,5 +1,5 @@
-//! Spans that only their name identifies: `execute_tool X` (Google's ADK for JavaScript drops all
-//! attributes of a failed call), `invoke_agent X`.
+//! Spans that are identified only by their names: `execute_tool X` (Google's ADK for JavaScript
+//! drops all attributes of a failed call), `invoke_agent X`.
 
 use std::borrow::Cow;
 

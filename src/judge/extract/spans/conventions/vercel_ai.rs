@@ -12,7 +12,7 @@ use super::super::view::View;
 ///   below it, or `ai.prompt.tools` offered tools to the model.
 /// - Model call: `ai.operationId` ends with `.doGenerate` or `.doStream`.
 /// - Error: the status ERROR. If the span has `openinference.span.kind`, only an `exception` event
-///   counts.
+///   marks an error.
 pub(super) const VERCEL_AI: Convention = Convention {
     name: "vercel_ai",
     marks: KeyBits::new(&[keys::AI_OPERATION]),
