@@ -1,6 +1,6 @@
-//! Timers of constant length as queues. Waits of equal length end in the order in which they began,
-//! so a linked list is enough. Starting, cancelling and reading the first wait are O(1); no stale
-//! entries remain.
+//! Implements timers of constant length as queues. Waits of equal length end in the order in which
+//! they began, so a linked list is enough. Starting, cancelling and reading the first wait are
+//! O(1); no stale entries remain.
 
 use super::slab::Slot;
 

@@ -163,8 +163,8 @@ pub struct Closed<M> {
     pub peer: PeerId,
     /// The service of a span whose parent was certainly sent to another replica.
     torn_service: Option<Arc<str>>,
-    /// True if a change of the replicas may have split the trace. Such a trace does not show that
-    /// traces of its service arrive torn.
+    /// True if a change of the replicas may have split the trace. Then the trace is no evidence
+    /// that traces of its service arrive torn.
     may_be_split: bool,
     /// The first journal record with spans of the trace.
     pub first_record: u64,

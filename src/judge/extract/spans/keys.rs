@@ -130,7 +130,7 @@ keys! {
     GEN_AI_COMPLETION = "gen_ai.completion" Output Result,
     ANTHROPIC_RESULT = "anthropic.tool_result.content" Value Result,
 
-    // The form of a value.
+    // Attributes that show the form of a value.
     ADK_EVENT = "gcp.vertex.agent.event_id" Presence Field,
     INPUT_MIME = "input.mime_type" Value Field,
     OUTPUT_MIME = "output.mime_type" Value Field,

@@ -108,7 +108,7 @@ fn payload(
     is_kept.then_some(attribute)
 }
 
-/// Returns the messages after the model's last answer, without the list's brackets:
+/// Returns the messages after the model's last answer, without the list's brackets, because
 /// `gen_ai.input.messages` repeats the whole conversation. The value is marked as cut if a message
 /// may be missing.
 fn new_results(attribute: Attribute<'_>) -> Option<Attribute<'_>> {

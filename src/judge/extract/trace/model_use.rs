@@ -1,5 +1,5 @@
-//! Counts the model calls of a trace and their tokens, each token once, at the model call. Totals
-//! that agents recorded count only if no model call was seen.
+//! Counts the model calls of a trace and their tokens. Each token counts once, at the model call
+//! that used it. Totals that agents recorded count only if no model call was seen.
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;

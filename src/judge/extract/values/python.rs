@@ -1,4 +1,4 @@
-//! Parses Python literals, and dataclasses, as `repr` writes them, into JSON. Returns `None` for
+//! Converts Python literals and dataclasses, as `repr` writes them, to JSON. Returns `None` for
 //! anything else; nesting is bounded.
 
 use serde_json::{Map, Number, Value};

@@ -1,4 +1,4 @@
-//! The table of conventions: each framework is a file, or a row of `look_alikes`. No code outside
+//! The table of conventions. Each framework has a file, or a row in `look_alikes`. No code outside
 //! this folder names a framework.
 
 mod autogen;
