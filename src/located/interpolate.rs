@@ -15,14 +15,14 @@ pub trait Files {
     /// Returns the text of a file.
     ///
     /// # Errors
-    /// The reason why the file cannot be read, in words for the user.
+    /// Returns the reason why the file cannot be read, in words for the user.
     fn read(&self, path: &Path) -> Result<String, String>;
 
     /// Returns the paths below a folder that a glob matches, sorted; the folder's own name is not a
     /// pattern.
     ///
     /// # Errors
-    /// The reason why the glob cannot be used, in words for the user.
+    /// Returns the reason why the glob cannot be used, in words for the user.
     fn list(&self, folder: &Path, glob: &str) -> Result<Vec<PathBuf>, String>;
 }
 

@@ -64,9 +64,10 @@ impl std::error::Error for JsonError {
 /// Transcodes an `ExportTraceServiceRequest` to protobuf.
 ///
 /// # Errors
-/// The body is not JSON, not an object, nested more than 128 deep, or contains a value that does
-/// not match its field. A null field counts as absent, a null among messages as an empty message; a
-/// null among numbers is rejected. Ids of spans and links must have the right length or be empty.
+/// Returns an error if the body is not JSON, is not an object, is nested more than 128 deep, or
+/// contains a value that does not match its field. A null field counts as absent, a null among
+/// messages as an empty message; a null among numbers is rejected. Ids of spans and links must have
+/// the right length or be empty.
 pub fn traces(body: &[u8]) -> Result<Vec<u8>, JsonError> {
     transcode(body, "ExportTraceServiceRequest")
 }
@@ -74,7 +75,7 @@ pub fn traces(body: &[u8]) -> Result<Vec<u8>, JsonError> {
 /// Transcodes an `ExportLogsServiceRequest` to protobuf.
 ///
 /// # Errors
-/// As for [`traces`], but ids may have any length.
+/// Returns the errors of [`traces`], but accepts ids of any length.
 pub fn logs(body: &[u8]) -> Result<Vec<u8>, JsonError> {
     transcode(body, "ExportLogsServiceRequest")
 }
@@ -82,7 +83,7 @@ pub fn logs(body: &[u8]) -> Result<Vec<u8>, JsonError> {
 /// Transcodes an `ExportMetricsServiceRequest` to protobuf.
 ///
 /// # Errors
-/// As for [`logs`].
+/// Returns the errors of [`logs`].
 pub fn metrics(body: &[u8]) -> Result<Vec<u8>, JsonError> {
     transcode(body, "ExportMetricsServiceRequest")
 }

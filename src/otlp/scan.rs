@@ -47,9 +47,9 @@ pub struct ScannedSpans {
 /// most 64 KiB. Equal resources are shared.
 ///
 /// # Errors
-/// A request that prost's decoder rejects, or that has an id of the wrong length: a trace id (of a
-/// span or link) that is neither 16 bytes nor empty, or a span id or parent span id that is neither
-/// 8 bytes nor empty. One wrong id makes the whole request malformed.
+/// Returns an error if prost's decoder would reject the request, or if an id has the wrong length:
+/// a trace id (of a span or link) that is neither 16 bytes nor empty, or a span id or parent span
+/// id that is neither 8 bytes nor empty. One wrong id makes the whole request malformed.
 pub fn scan(
     body: &[u8],
     admission: Option<&dyn SpanAdmission>,
@@ -61,7 +61,7 @@ pub fn scan(
 /// bytes of the list of spans. A span of 30 encoded bytes needs three times as many.
 ///
 /// # Errors
-/// The errors of [`scan`], and an error if `has_room` returns false.
+/// Returns the errors of [`scan`], and an error if `has_room` returns false.
 pub fn scan_within(
     body: &[u8],
     admission: Option<&dyn SpanAdmission>,

@@ -21,8 +21,8 @@ pub struct ScannedLogs {
 /// records whose event names are in the key set.
 ///
 /// # Errors
-/// A request that prost's decoder rejects. An id of the wrong length is not an error, because OTLP
-/// requires receivers to treat the record as one without a trace.
+/// Returns an error if prost's decoder would reject the request. An id of the wrong length is not
+/// an error, because OTLP requires receivers to treat the record as one without a trace.
 pub fn scan(
     body: &[u8],
     admission: Option<&dyn SpanAdmission>,
@@ -34,7 +34,7 @@ pub fn scan(
 /// bytes of the list of records.
 ///
 /// # Errors
-/// The errors of [`scan`], and an error if `has_room` returns false.
+/// Returns the errors of [`scan`], and an error if `has_room` returns false.
 pub fn scan_within(
     body: &[u8],
     admission: Option<&dyn SpanAdmission>,

@@ -10,7 +10,8 @@ use crate::wire::{Cursor, Fault, LEN, RECURSION_LIMIT, enter, key, number_of};
 /// Validates the body of a metrics request and counts the data points of all five kinds.
 ///
 /// # Errors
-/// A request that prost's decoder rejects. Like prost, accepts exemplar ids of the wrong length.
+/// Returns an error if prost's decoder would reject the request. Like prost, accepts exemplar ids
+/// of the wrong length.
 pub fn scan(body: &[u8]) -> Result<usize, MalformedProtobuf> {
     let mut n_points = 0;
     let walked = LEVELS.walk(body, &mut |metric, depth| {

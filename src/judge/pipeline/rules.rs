@@ -43,7 +43,7 @@ impl Rules {
     /// Parses `{"criteria": […]}`, each criterion as in a configuration file (docs/evaluators.md).
     ///
     /// # Errors
-    /// Every mistake, with the path of its field.
+    /// Returns all mistakes, each with the path of its field.
     pub fn from_json(text: &str) -> Result<Self, InvalidRules> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -188,7 +188,7 @@ impl Rules {
     /// Scans one OTLP trace request in protobuf, with the attributes that the rules read.
     ///
     /// # Errors
-    /// The body is not an `ExportTraceServiceRequest`.
+    /// Returns an error if the body is not an `ExportTraceServiceRequest`.
     pub fn scan(&self, body: &[u8]) -> Result<Batch, MalformedProtobuf> {
         Ok(scan::scan(body, Some(self))?.batch)
     }
