@@ -1,4 +1,4 @@
-//! The queues of scores, and the lanes that they have in the journal.
+//! Maps each queue of scores to its lane in the journal.
 
 use crate::config::Shape;
 use crate::telemetry::Telemetry;
@@ -31,7 +31,6 @@ pub(super) fn lane_of(queue: &str) -> u8 {
         .unwrap_or(u8::MAX)
 }
 
-/// Returns the number of scores in all queues.
 pub fn n_queued(telemetry: &Telemetry) -> u64 {
     let queued = |queue| telemetry.gauge("spanscore_scores_queued", &[("shape", queue)]);
     let queued = LANES.into_iter().map(queued);

@@ -1,10 +1,10 @@
 //! Exports evaluations as score spans, events and metrics, to backends' own score APIs, as printed
 //! lines and as a live stream.
 //!
-//! [`Exporter::export`] encodes each evaluation into the open batch of every signal at once, so
-//! only counted bytes are queued and no trajectory stays in memory. Each signal has a separate
-//! destination, queue and delivery: an outage of one backend affects no other signal and never the
-//! original telemetry.
+//! [`Exporter::export`] immediately encodes each evaluation into the open batch of every signal.
+//! Queues contain only encoded bytes, which count against their limit, and no trajectory stays in
+//! memory. Each signal has a separate destination, queue and delivery: an outage of one backend
+//! affects no other signal and never the original telemetry.
 
 pub mod score_event;
 pub mod score_line;
@@ -65,15 +65,14 @@ use score_series::{Folded, SeriesLimits};
 use signals::{BatchLimits, BatchedSignal};
 use stream::ScoreStream;
 
-/// Minimum time before marks of judged traces that the journal rejected are written again.
+/// Minimum delay before marks of judged traces are written again after the journal rejected them.
 const MIN_MARK_DELAY: Duration = Duration::from_millis(100);
-/// Time for which alarms collect before their batch is sent.
+/// Maximum delay of an alarm, during which further alarms join its batch.
 const MAX_ALARM_DELAY: Duration = Duration::from_millis(50);
 /// Lower bound of `scores.metrics.interval`: collecting thousands of series must not use a whole
 /// core.
 const MIN_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The settings of an exporter.
 pub struct ExportPlan<'a> {
     /// The configuration: `scores`, and `forward` as its fallback.
     pub config: &'a Config,
@@ -81,7 +80,7 @@ pub struct ExportPlan<'a> {
     pub budget: Bound,
     /// The output of printed evaluations, if no endpoint is configured.
     pub print: Option<Print>,
-    /// The marks of judged traces, which wait for the traces' scores.
+    /// Marks a trace as judged once its scores are journaled or delivered.
     pub marks: Option<JudgedMarks>,
     /// The log that stores scores until their delivery.
     pub journal: Option<JournalLog>,
@@ -89,18 +88,14 @@ pub struct ExportPlan<'a> {
     pub spans: Option<Queue>,
 }
 
-/// The output of printed evaluations.
 pub struct Print {
-    /// The format.
     pub form: PrintForm,
     /// The output. A separate thread writes to it, and stops once a write fails.
     pub out: Box<dyn Write + Send>,
 }
 
-/// The format of printed evaluations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrintForm {
-    /// Text for people.
     Human(Look),
     /// JSON lines for programs, as `replay --format jsonl` writes.
     Jsonl,
@@ -123,7 +118,7 @@ pub struct Exporter {
     shared: Arc<Shared>,
 }
 
-/// The tasks of an exporter; the owner of this value stops them.
+/// The tasks of an exporter, for the owner that stops them.
 #[derive(Debug)]
 pub struct ExportTasks {
     shared: Arc<Shared>,
@@ -143,7 +138,7 @@ struct Shared {
     backends: Vec<Backend>,
     /// Issues the tickets of all batches of scores.
     ledger: Arc<Ledger>,
-    /// The marks of judged traces, which wait for the traces' scores.
+    /// Marks a trace as judged once its scores are journaled or delivered.
     marks: Option<JudgedMarks>,
     stream: Arc<ScoreStream>,
     /// Notified when a batch gets its first score.
@@ -288,7 +283,7 @@ impl Exporter {
         if !alarms.is_empty() {
             self.add_alarms(judged, explain, now_unix_nanos);
         }
-        // Last: marks wait for the scores that were added before.
+        // Marks wait for scores that were added before them, so add marks last.
         if let (Some((marks, oldest)), Some(judged)) = (&marks, &self.shared.marks) {
             judged.add(marks, *oldest);
             self.shared.batch_opened.notify_one();
@@ -364,14 +359,14 @@ impl Exporter {
         }
     }
 
-    /// Sends the open batches now. Returns the number below which the ledger has the tickets of all
-    /// scores that were exported before.
+    /// Sends the open batches now. Returns a ticket number that is greater than the ticket numbers
+    /// of all scores exported so far.
     pub fn flush(&self) -> u64 {
         self.shared.flush();
         self.shared.ledger.next()
     }
 
-    /// Returns the number below which all scores are journaled, delivered or dropped.
+    /// Returns the ticket number below which all scores are journaled, delivered or dropped.
     pub fn low(&self) -> u64 {
         self.shared.ledger.low()
     }
@@ -391,8 +386,8 @@ impl Exporter {
                 .is_none_or(|(_, printer)| printer.is_half_empty())
     }
 
-    /// Uses the headers of `config` for all further requests. Nothing else of `config` may differ
-    /// from the configuration at the start.
+    /// Uses the headers of `config` for all further requests. Only the headers may differ from the
+    /// configuration at the start.
     ///
     /// # Errors
     /// A header is invalid. Headers that were replaced before the error stay replaced.
@@ -480,7 +475,7 @@ async fn run_batcher(
             flush_at = flush_at.or(Some(now + max_delay.max(MIN_MARK_DELAY)));
         }
         if metrics_at <= now {
-            // If the whole process was paused, one collection replaces all missed ones.
+            // If the whole process was paused, one collection replaces all that were missed.
             metrics_at = now + interval;
             shared.send_metrics();
         }
@@ -496,7 +491,7 @@ async fn run_batcher(
                 flush_at = Some(flush_at.map_or(soon, |at: tokio::time::Instant| at.min(soon)));
             }
             () = shared.drain_begun.notified() => {
-                // Send open batches at once, and delay no later batch.
+                // Send open batches immediately, and delay no later batch.
                 max_delay = Duration::ZERO;
                 (flush_at, metrics_at) = (Some(now), now);
             }
@@ -510,7 +505,7 @@ async fn run_batcher(
 // === impl ExportTasks ===
 
 impl ExportTasks {
-    /// Sends the open batches and the metrics now, and every later score at once.
+    /// Sends the open batches and the metrics now, and every later score immediately.
     pub fn begin_drain(&self) {
         self.shared.drain_begun.notify_one();
     }
@@ -519,7 +514,7 @@ impl ExportTasks {
     /// undelivered items by queue. Call it after the pipeline has drained: scores that are exported
     /// later may be lost.
     pub async fn drain(mut self, deadline: Instant) -> BTreeMap<&'static str, u64> {
-        // The batcher may have ended already.
+        // The batcher may have stopped already.
         let _ = self.stop.send(());
         while self.batcher.join_next().await.is_some() {}
         self.shared.stream.close();

@@ -112,8 +112,8 @@ impl Shared {
             if state.texts.is_empty() {
                 return;
             }
-            // Take one text at a time, so that texts behind a blocked reader stay in the queue and
-            // within its limit.
+            // Remove one text at a time, so that texts behind a blocked reader stay in the queue
+            // and within its limit.
             let text = state.texts.pop_front().unwrap_or_default();
             state.n_bytes -= text.len();
             let is_last = state.texts.is_empty();

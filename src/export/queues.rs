@@ -23,7 +23,6 @@ pub(super) struct ScoreQueues {
     queues: Vec<Queue>,
     /// The log that stores queued requests.
     journal: Option<JournalLog>,
-    /// The queue that delivers the spans which the scores are about.
     spans: Option<Queue>,
     /// Shapes with the same destination share its connections.
     clients: Vec<(Destination, Client)>,

@@ -11,12 +11,11 @@ use super::score_wire::{Attributes, ScoreBatch, service_resource};
 /// The event's name in the GenAI conventions.
 pub const EVENT_NAME: &str = "gen_ai.evaluation.result";
 
-/// Settings of score events.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
     /// Attributes of the evaluated span to copy.
     pub copy_attributes: Vec<String>,
-    /// Write the proposed attributes that name the evaluator.
+    /// True to write the proposed attributes that name the evaluator.
     pub evaluator_attributes: bool,
 }
 

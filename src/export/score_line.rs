@@ -20,19 +20,17 @@ const MAX_NAMES: usize = 16;
 /// Maximum number of call names in a JSON line: a runaway agent makes thousands of calls.
 const MAX_LINE_NAMES: usize = 64;
 
-/// The use of colours.
+/// Colours in text for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Colour {
     /// ANSI escape codes.
     Ansi,
-    /// Plain text.
     Plain,
 }
 
 /// Style of text for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
-    /// The use of colours.
     pub colour: Colour,
     /// The width at which lines are wrapped; `None` for an output that is not a terminal.
     pub width: Option<usize>,
@@ -71,7 +69,7 @@ pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
         ..
     } = evaluation;
     let mut line = run_json(trajectory);
-    // The calls come last because there can be many.
+    // The calls are last, because there can be many.
     let calls = ["completeness", "n_calls", "calls"].map(|key| (key, line.shift_remove(key)));
     let mut put = |key: &str, value: Value| line.insert(key.to_owned(), value);
     if evaluation.stage == Stage::Alarm
@@ -248,7 +246,8 @@ fn write_verdict(
         write!(out, "  revision {revision}")?;
     }
     out.push('\n');
-    // Write one line: a line break can only come from a name, and must not imitate a line of ours.
+    // Write one line: a line break can only be part of a name, and must not imitate one of our
+    // lines.
     let explanation = text("explanation");
     if !explanation.is_empty() {
         writeln!(out, "{indent}      {}", Clean(explanation))?;
@@ -289,7 +288,7 @@ fn write_run(
     writeln!(out, "{dim:#}")
 }
 
-/// `trace 4bf92f3577b34da6a3ce929d0e0e4736 · shop · checkout · root_ended`
+/// Writes `trace 4bf92f3577b34da6a3ce929d0e0e4736 · shop · checkout · root_ended`.
 fn write_run_head(out: &mut String, line: &Map<String, Value>, place: Option<&str>) -> fmt::Result {
     write!(out, "trace {}", Clean(text_of(line, "trace_id")))?;
     for name in ["service", "agent", "completeness"]
@@ -303,9 +302,8 @@ fn write_run_head(out: &mut String, line: &Map<String, Value>, place: Option<&st
     writeln!(out)
 }
 
-/// `2026-11-21T20:12:37Z · invoke_agent checkout · session s-1 · case refund-7`
+/// Writes `2026-11-21T20:12:37Z · invoke_agent checkout · session s-1 · case refund-7`.
 fn write_facts(out: &mut String, line: &Map<String, Value>, indent: &str) -> fmt::Result {
-    // Drop fractions of a second.
     let time = text_of(line, "time").split_once('.');
     let time = time.map_or_else(
         || text_of(line, "time").to_owned(),
@@ -329,7 +327,7 @@ fn write_facts(out: &mut String, line: &Map<String, Value>, indent: &str) -> fmt
     }
 }
 
-/// `calls: validate_user, create_order, check_inventory`
+/// Writes `calls: validate_user, create_order, check_inventory`.
 fn write_calls(out: &mut String, line: &Map<String, Value>) -> fmt::Result {
     let calls = line.get("calls").and_then(Value::as_array);
     let names: Vec<String> = calls

@@ -6,8 +6,8 @@
 //!
 //! Series of all verdicts begin at 0 when a criterion, service and agent are first seen together: a
 //! series that begins at 1 has no increase, so backends would not see the first failure. The SDK
-//! gives all series of an instrument one start time. We overwrite it with each series' own start
-//! time, so that a backend sees the increase from 0 to 1 in the first collection.
+//! uses one start time for all series of an instrument. We replace it with the start time of each
+//! series, so that a backend sees the increase from 0 to 1 in the first collection.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -47,7 +47,6 @@ const TIME_TO_VERDICT: &str = "spanscore.time_to_verdict";
 const ALARMS: &str = "spanscore.alarms";
 const TIME_TO_ALARM: &str = "spanscore.time_to_alarm";
 
-/// Maximum number of series of one instrument.
 pub(super) const MAX_SERIES: usize = MAX_COMBINATIONS * Verdict::ALL.len();
 
 /// Buckets of the score: zero, tenths, one. A bucket's upper bound is inclusive, so 0 and 1 have
@@ -65,12 +64,10 @@ const ALARM_BOUNDS: [f64; 12] = [
     0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
 ];
 
-/// Settings of score metrics.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The temporality over OTLP; `/metrics` is always cumulative.
     pub temporality: Temporality,
-    /// Limits on the number of series.
     pub limits: SeriesLimits,
     /// The `service.instance.id` of the metrics' resource: different for each process, so that the
     /// sums of replicas add up.
@@ -94,7 +91,7 @@ pub struct ScoreMetrics {
     _provider: SdkMeterProvider,
 }
 
-/// Instruments bound to their labels, which cost one atomic addition each.
+/// Instruments bound to their labels, so that each count is one atomic addition.
 #[derive(Debug)]
 struct BoundSeries {
     series: SeriesTable<BoundInstruments>,
@@ -222,8 +219,8 @@ impl ScoreMetrics {
             }
             return None;
         }
-        // The span's clock and ours may differ: a span that seems to be judged before its end
-        // counts as judged at once.
+        // The span's clock and ours may differ: if a span seems to be judged before its end, its
+        // delay is 0.
         let delay = now_unix_nanos.saturating_sub(score_time(&evaluation.trajectory)) as f64 / 1e9;
         let completeness = evaluation.trajectory.completeness.as_str();
         let labels = Labels {
@@ -259,8 +256,7 @@ impl ScoreMetrics {
         folded
     }
 
-    /// Counts an alarm, separately from evaluations. There are as many series as criteria with
-    /// alarms.
+    /// Counts an alarm, separately from evaluations. Each criterion with alarms has one series.
     pub(super) fn record_alarm(&self, alarm: &Evaluation, arrived_unix_nanos: u64, now: u64) {
         self.bound.lock().first_unix_nanos.get_or_insert(now);
         let name = truncated(alarm.criterion.name(), MAX_NAME_LENGTH).to_owned();
@@ -292,7 +288,8 @@ impl ScoreMetrics {
     }
 
     fn collected(&self, reader: &Reader) -> ExportMetricsServiceRequest {
-        // Collect under the lock: a series that began in between would have the SDK's start time.
+        // Collect under the lock: otherwise a series that began during the collection would have
+        // the SDK's start time.
         let bound = self.bound.lock();
         let mut request = ExportMetricsServiceRequest::from(&reader.collect());
         for resource in &mut request.resource_metrics {
@@ -309,7 +306,7 @@ impl ScoreMetrics {
 
     fn bind(&self, labels: Labels<'_>, now_unix_nanos: u64) -> BoundInstruments {
         let verdicts = Verdict::ALL.map(|verdict| {
-            // Keys must be sorted; otherwise the SDK keeps a second entry per series.
+            // Keys must be sorted; otherwise the SDK stores a second entry per series.
             let mut attributes = vec![
                 KeyValue::new("agent", labels.agent.to_owned()),
                 KeyValue::new("criterion", labels.criterion.to_owned()),

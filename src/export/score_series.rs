@@ -15,8 +15,8 @@ pub(super) const MAX_NAME_LENGTH: usize = 64;
 /// Maximum number of label combinations, including folded ones. Each has a series for every
 /// verdict.
 pub(super) const MAX_COMBINATIONS: usize = 1_000;
-/// Combinations that are reserved for folded names: first service and agent are folded, then the
-/// criterion too. With a folded criterion only the evaluator differs, so 32 are enough for these.
+/// Reserved combinations: after 750, service and agent are folded; after 968, also the criterion.
+/// From then on only the evaluator differs, so 32 are enough.
 const KEPT_FOR_CRITERIA: usize = 218;
 const KEPT_FOR_REST: usize = 32;
 
@@ -31,12 +31,9 @@ pub(super) struct Labels<'a> {
     pub(super) severity: &'a str,
 }
 
-/// Maximum numbers of series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeriesLimits {
-    /// Maximum number of services with a separate series.
     pub max_services: usize,
-    /// Maximum number of agents with a separate series.
     pub max_agents: usize,
 }
 
@@ -97,8 +94,8 @@ impl<T> SeriesTable<T> {
         }
     }
 
-    /// Returns the value of these labels, created from the folded labels if they are new, and the
-    /// exceeded limit, the first time it is exceeded.
+    /// Folds the labels if a limit requires it, and returns their value, which `make` creates if
+    /// the labels are new. Also returns the limit, if it is exceeded for the first time.
     pub(super) fn get(
         &mut self,
         labels: Labels<'_>,

@@ -26,14 +26,11 @@ const MAX_VALUE_SIZE: usize = 32 << 10;
 /// parent as clock skew, warns and moves the child.
 const DURATION_NANOS: u64 = 1_000;
 
-/// Settings of score spans.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// Attributes of the evaluated span to copy.
     pub copy_attributes: Vec<String>,
-    /// The kind of span for a changed evaluation.
     pub on_revision: OnRevision,
-    /// Status of a failed evaluation's span.
     pub status_on_fail: StatusOnFail,
     /// Share of the passes that become spans, from 0 to 1.
     pub sample_pass: f64,
@@ -87,7 +84,6 @@ pub fn score_span_id(
     span_id_of(score_hash(trace_id, evaluated, criterion), revision)
 }
 
-/// Returns the id of a revision of a score.
 fn span_id_of(mut hash: Sha256, revision: u32) -> SpanId {
     if revision > 0 {
         hash.update(revision.to_be_bytes());
@@ -221,7 +217,7 @@ fn span(
         ..
     } = evaluation;
     let trace_id = trajectory.trace_id;
-    // The final verdict may be about the same span as the alarm, and needs an id of its own.
+    // The final verdict may be about the same span as the alarm, and needs a separate id.
     let of_alarm = if evaluation.stage == Stage::Alarm { "\0alarm" } else { "" };
     let hash_at = |evaluated| {
         let hash = evaluation.session_hash();
@@ -260,7 +256,7 @@ fn span(
         ..
     }) = evaluation.previous
         && settings.on_revision == OnRevision::NewSpan
-        // The score of a session may have been in the trace of another turn.
+        // The previous score of a session may be in the trace of another turn.
         && (trajectory.turns.is_none() || evaluated == subject.span_id)
     {
         link(
@@ -291,8 +287,8 @@ fn span(
             write::uint(out, status::CODE, 2); // STATUS_CODE_ERROR
         });
     }
-    // The flags say that the parent is not remote: the score has the agent's resource, and backends
-    // would draw a span with a remote parent as an entry into that service.
+    // The flags mark the parent as not remote, because the score has the agent's resource, and
+    // backends would draw a span with a remote parent as an entry into that service.
     write::fixed32(
         out,
         span::FLAGS,

@@ -93,9 +93,9 @@ pub(super) fn json_text(out: &mut Vec<u8>, text: &str) {
 
 // === resource ===
 
-/// Appends the resource of scores: the evaluated span's resource, so that backends route scores to
-/// the same project, without attributes of the SDK and the process, and with our mark. Copies
-/// encoded bytes, so fields that our protos do not have survive.
+/// Appends the resource of scores: a copy of the evaluated span's resource, so that backends route
+/// scores to the same project. Replaces attributes of the SDK and the process by ours. Copies
+/// encoded bytes, so that fields unknown to our protos survive.
 fn score_resource(out: &mut Vec<u8>, encoded: &[u8]) {
     for field in fields(encoded).flatten() {
         let attribute = field
@@ -180,7 +180,7 @@ impl ScoreBatch {
         self.n_items
     }
 
-    /// Returns the bytes of the batch, which is about the size of the request.
+    /// Returns the size of the batch in bytes, which is close to that of the request.
     pub(crate) fn size(&self) -> usize {
         self.size
     }

@@ -41,7 +41,6 @@ pub(super) fn encoder(shape: Shape, scores: &config::Scores) -> Option<Encode> {
 /// Size in bytes at which a batch is sent: the default limit of gRPC peers is 4 MiB.
 const MAX_BATCH_SIZE: usize = 2 << 20;
 
-/// Limits at which a batch is sent.
 #[derive(Debug, Clone)]
 pub(super) struct BatchLimits {
     pub(super) max_evaluations: usize,

@@ -17,7 +17,6 @@ use super::score_line;
 use crate::sync::Mutex;
 use crate::telemetry::{ListenerBehind, Telemetry};
 
-/// Maximum number of listeners.
 pub(super) const MAX_LISTENERS: usize = 8;
 /// Maximum bytes in the queue of one listener: about 400 lines.
 pub(super) const MAX_QUEUED_BYTES: usize = 256 << 10;
@@ -51,7 +50,6 @@ pub(super) struct ScoreStream {
 pub(super) enum NotHeard {
     /// There are already [`MAX_LISTENERS`].
     Full,
-    /// The stream has ended.
     Ended,
 }
 
@@ -84,14 +82,12 @@ pub(super) struct ScoreListener {
     listener: Arc<ListenerQueue>,
 }
 
-/// The next item of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NextLine {
     /// The number of lines that were dropped at this position.
     Lost(u64),
     /// A line, without a line break.
     Line(Bytes),
-    /// The queue is empty.
     Later,
     /// The stream has ended.
     End,

@@ -1,6 +1,6 @@
 //! Score spans, events and lines, decoded with prost and compared with
-//! docs/design.md#how-scores-leave. Does not prove that a backend shows them, nor that they arrive
-//! (that is `tests/it/end_to_end`).
+//! docs/design.md#how-scores-leave. The tests do not prove that a backend shows them, nor that they
+//! arrive (that is `tests/it/end_to_end`).
 
 mod backends;
 mod boards;
@@ -348,7 +348,7 @@ fn spans_are_grouped_by_resource_and_newer_fields_of_it_survive() {
     let other = with(pass(), |trajectory| {
         trajectory.subject.as_mut().unwrap().resource = resource("warehouse")
     });
-    // An equal resource of another request is the same group.
+    // An equal resource in another request belongs to the same group.
     let same = with(pass(), |trajectory| {
         trajectory.subject.as_mut().unwrap().resource = resource("shop")
     });
@@ -394,8 +394,8 @@ fn passes_are_sampled_by_trace_and_nothing_else_is() {
     for verdict in [Verdict::Fail, Verdict::Error, Verdict::NotEvaluated] {
         assert!(sampled(Evaluation { verdict, ..fail() }, 0.0));
     }
-    // A pass that replaces a fail must be sent, or the fail would stand; a pass that replaces a
-    // pass need not.
+    // A pass that replaces a fail must be sent, because dashboards would still show the fail; a
+    // pass that replaces a pass need not be sent.
     assert!(sampled(
         Evaluation {
             revision: 1,

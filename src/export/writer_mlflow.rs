@@ -1,8 +1,8 @@
 //! Writes a score as an assessment of MLflow.
 //!
-//! An assessment keeps the id that its creator chooses, so it is updated under our id (`PATCH`), or
+//! An assessment has the id that its creator chooses, so it is updated under our id (`PATCH`), or
 //! created (`POST`) if MLflow has none; if both answer 404, MLflow does not have the trace yet.
-//! MLflow names a trace that arrived over OTLP `tr-` and its id.
+//! MLflow's id of a trace that arrived over OTLP is `tr-` followed by the trace id.
 
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! Writes the scores of a trace as span annotations of Arize Phoenix.
 //!
 //! `POST /v1/span_annotations`: an annotation overwrites an earlier one with equal span, name and
-//! identifier. With `sync=true` Phoenix first looks the spans up, and answers 404 if a span is
+//! identifier. With `sync=true` Phoenix first searches for the spans, and answers 404 if a span is
 //! missing; without `sync`, it answers 200 and discards the annotation.
 
 use serde_json::{Value, json};

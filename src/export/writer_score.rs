@@ -15,7 +15,6 @@ use super::score_span::score_key;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WriterRequest {
     pub(super) targets: Vec<WriterTarget>,
-    /// The body as JSON.
     pub(super) body: String,
     pub(super) n_evaluations: usize,
 }
@@ -32,7 +31,6 @@ pub(super) struct WriterTarget {
 pub(super) struct BackendScore<'a> {
     pub(super) trace_id: TraceId,
     pub(super) span_id: SpanId,
-    /// The name of the criterion.
     pub(super) name: &'a str,
     /// 32 hex digits, equal for all revisions.
     pub(super) key: String,

@@ -39,7 +39,7 @@ fn writer(config: &mut Config, kind: &str, address: SocketAddr, keys: Value) {
         .push(document(&writer, "a writer", "").unwrap());
 }
 
-/// Writes to Phoenix alone, and retries within milliseconds.
+/// Returns a configuration that writes to Phoenix alone, and retries within milliseconds.
 pub(super) fn to_phoenix(address: SocketAddr) -> Config {
     let mut config = config();
     config.forward.retry.initial_interval.0 = Duration::from_millis(2);
@@ -105,7 +105,7 @@ fn pretty(body: &Value) -> String {
         .replace(criterion("checkout-order").revision(), "REVISION")
 }
 
-/// The accounts of a queue that only this test fills and empties.
+/// Accounting that counts nothing.
 #[derive(Debug)]
 struct NotCounted;
 
@@ -281,15 +281,15 @@ async fn an_unknown_span_is_retried_for_ten_minutes_and_blocks_no_other() {
     assert!(running.drain(in_time()).await.is_empty());
 }
 
-/// A span may be in the queue of the telemetry for hours: its score must outlast the outage, but no
-/// later one.
+/// A span may wait in the telemetry queue for hours. Its score must be retried until that outage is
+/// over, but not during a later outage.
 #[tokio::test]
 async fn an_unknown_span_is_retried_until_its_downstream_has_passed_it() {
     let phoenix = Peer::start(|_, _| Reply::http(404)).await;
     let (config, telemetry) = (to_phoenix(phoenix.address), Arc::default());
     let folder = tempfile::tempdir().unwrap();
     let (log, keeping) = open_requests(folder.path(), &telemetry);
-    // Memory has one request; the others are only on disk.
+    // One request is in memory; the other two are only on disk.
     let spans = Queue::new("forward", 400, Arc::new(NotCounted), &telemetry);
     let spans = spans.kept_in(&log, None);
     keep_spans(&spans).await;
@@ -313,7 +313,7 @@ async fn an_unknown_span_is_retried_until_its_downstream_has_passed_it() {
     ten_minutes().await;
     phoenix.has_received(phoenix.received().len() + 2).await;
     assert_eq!(queued(&telemetry, "writer_phoenix"), 1);
-    // The downstream has the span, and stays behind with a younger one.
+    // The downstream has received the judged span; only a later span is still queued.
     keep_spans(&spans).await;
     log.consume(0..3);
     eventually("the log has passed the span", || {
@@ -329,7 +329,7 @@ async fn an_unknown_span_is_retried_until_its_downstream_has_passed_it() {
     tokio::task::spawn_blocking(|| keeping.end()).await.unwrap();
 }
 
-/// Keeps three requests.
+/// Enqueues three requests.
 async fn keep_spans(spans: &Queue) {
     for _ in 0..3 {
         let (answer, answered) = oneshot::channel();
@@ -407,7 +407,7 @@ async fn a_refusal_is_counted_by_reason_and_anything_else_tried_again() {
             "{reply:?}"
         );
     }
-    // A success is a success, whatever its body says.
+    // A success status counts, whatever the body contains.
     let phoenix = Peer::start(|_, _| Reply::Http {
         status: 200,
         headers: vec![("content-type", "application/json".to_owned())],

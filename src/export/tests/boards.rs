@@ -1,6 +1,6 @@
-//! The boards, rules and documentation that we ship name only metrics and labels that exist. Does
-//! not prove that their queries are meaningful: `promtool` tests the rules, where it is installed
-//! (tests/it/backends).
+//! The boards, rules and documentation that we ship name only metrics and labels that exist. The
+//! tests do not prove that their queries are meaningful: `promtool` tests the rules, where it is
+//! installed (tests/it/backends).
 
 use std::collections::BTreeSet;
 
@@ -52,8 +52,8 @@ const KAFKA: [&str; 2] = [
     include_str!("../../kafka/write.rs"),
 ];
 
-/// The names of Kafka's metrics: a name that is quoted in the code is of the kind that is named
-/// next, or of a single gauge.
+/// The names of Kafka's metrics. A name that is quoted in the code has the kind that the code names
+/// next, or is that of a single gauge.
 fn of_kafka() -> impl Iterator<Item = String> {
     KAFKA.into_iter().flat_map(|code| {
         let names = code.match_indices("\"spanscore_kafka_").map(|(at, _)| {

@@ -1,5 +1,5 @@
-//! The exporter over real sockets: an OTLP sink in this process accepts all three shapes. Does not
-//! prove how a delivery retries (transport's tests do), nor that a backend shows the result.
+//! The exporter over real sockets: an OTLP sink in this process accepts all three shapes. The tests
+//! do not prove how a delivery retries (transport's tests do), nor that a backend shows the result.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -114,7 +114,7 @@ fn to(address: SocketAddr) -> Option<String> {
     Some(format!("http://{address}"))
 }
 
-/// Sends nothing before a flush, unless a test changes the intervals.
+/// Returns a configuration that sends nothing before a flush, unless a test changes the intervals.
 pub(super) fn config() -> Config {
     let mut config = Config::default();
     config.scores.batch.max_delay.0 = Duration::from_secs(3_600);
@@ -122,14 +122,14 @@ pub(super) fn config() -> Config {
     config
 }
 
-/// Sends all shapes to this address.
+/// Returns a configuration that sends all shapes to this address.
 fn everywhere(address: SocketAddr) -> Config {
     let mut config = config();
     config.scores.peer.endpoint = to(address);
     config
 }
 
-/// Sends only score spans to this address.
+/// Returns a configuration that sends only score spans to this address.
 fn only_spans(address: SocketAddr) -> Config {
     let mut config = config();
     config.scores.span.peer.endpoint = to(address);
@@ -380,7 +380,7 @@ async fn a_drain_sends_queued_and_later_scores_at_once() {
     running.drain(in_time()).await;
 }
 
-/// The destination is down, and far more scores arrive than its queue can hold.
+/// The destination is down, and far more scores arrive than fit into its queue.
 #[tokio::test]
 async fn an_outage_drops_the_oldest_scores_and_counts_every_one() {
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -412,7 +412,7 @@ async fn an_outage_drops_the_oldest_scores_and_counts_every_one() {
 
 // === printing ===
 
-/// An output that keeps the written bytes, or fails.
+/// An output that stores the written bytes, or fails.
 #[derive(Clone, Default)]
 struct Page {
     text: Arc<Mutex<Vec<u8>>>,
@@ -501,7 +501,7 @@ async fn a_reader_that_is_stuck_holds_nothing_back() {
         .drain(tokio::time::Instant::now().into_std() + Duration::from_millis(20))
         .await;
     let (_, dropped) = counted(&telemetry, "print");
-    // The writer may have one item in progress.
+    // The writer may still hold one text.
     assert!(
         (49..=50).contains(&(left["print"] + dropped)),
         "{left:?} {dropped}"

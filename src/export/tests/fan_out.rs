@@ -1,6 +1,6 @@
-//! Every shape and a writer at once, each with a destination of its own. One destination
-//! misbehaves: all others receive everything, and all accounts balance. The original telemetry has
-//! a plane of its own (`forward`), which shares only the client's code.
+//! Sends every shape and the scores of a writer to separate destinations, of which one misbehaves.
+//! All other destinations must receive everything, and all accounts must balance. The original
+//! telemetry is delivered by `forward`, which shares only the client's code.
 
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ fn evaluations() -> Vec<Evaluation> {
     (0..N_EVALUATIONS).map(of).collect()
 }
 
-/// Every shape and a writer, over HTTP, with retries within milliseconds. The addresses are in the
-/// order of [`SHAPES`].
+/// Returns a configuration that sends every shape and a writer's scores over HTTP and retries
+/// within milliseconds. The addresses are in the order of [`SHAPES`].
 fn everywhere(addresses: [std::net::SocketAddr; 4]) -> Config {
     let mut config = config();
     config.forward.retry.initial_interval.0 = Duration::from_millis(2);
@@ -96,7 +96,7 @@ fn books(telemetry: &Telemetry, shape: &'static str) -> (u64, Vec<(&'static str,
 }
 
 fn n_items(shape: &str) -> u64 {
-    // Four labels, of which two have a score, and one series of the time to a verdict.
+    // Points: four labels, of which two have a score, and one series of the time to a verdict.
     if shape == "score_metrics" { 7 } else { N_EVALUATIONS }
 }
 
@@ -117,7 +117,7 @@ async fn whatever_one_destination_answers_the_others_get_everything() {
         headers: vec![("content-type", "application/x-protobuf".to_owned())],
         body: vec![0xff; 9],
     };
-    // For OTLP 404 and 500 are final; for a backend's own API they are not, and a success is a
+    // OTLP treats 404 and 500 as final; a backend's own API does not, and treats every success as a
     // success.
     let bad: [(Reply, Option<&str>, Option<&str>); 10] = [
         (

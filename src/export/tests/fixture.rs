@@ -122,7 +122,7 @@ pub(super) fn trajectory() -> Trajectory {
     }
 }
 
-/// A fail: two of three calls in order.
+/// A failed evaluation: two of three calls are in order.
 pub(super) fn fail() -> Evaluation {
     Evaluation {
         criterion: criterion("checkout-order"),
@@ -176,7 +176,6 @@ pub(super) fn saying(
     }
 }
 
-/// An evaluation with a changed trajectory.
 pub(super) fn with(evaluation: Evaluation, change: impl FnOnce(&mut Trajectory)) -> Evaluation {
     let mut trajectory = Trajectory::clone(&evaluation.trajectory);
     change(&mut trajectory);
@@ -186,7 +185,7 @@ pub(super) fn with(evaluation: Evaluation, change: impl FnOnce(&mut Trajectory))
     }
 }
 
-/// The previous report on the same span, as revision 0 or 1.
+/// The previous evaluation of the same span, as revision 0 or 1.
 pub(super) fn previous(verdict: Verdict, revision: u32) -> Option<Previous> {
     Some(Previous {
         subject: trajectory().subject.map(|subject| subject.span_id),

@@ -1,5 +1,6 @@
-//! Scores in a journal: which scores remain after a restart while a backend is down, an orderly
-//! stop and a full log. Every restart is orderly; `tests/it/kept_scores.rs` kills the process.
+//! Scores in a journal: which of them remain after a restart while a backend is down, after an
+//! orderly stop, and if the log is full. Every restart is orderly; `tests/it/kept_scores.rs` kills
+//! the process.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
@@ -55,8 +56,8 @@ impl KeptExport {
         }
     }
 
-    /// Delivers for this long and ends the log. Returns the numbers of undelivered and of stored
-    /// scores.
+    /// Delivers for at most `within` and closes the log. Returns the numbers of undelivered and of
+    /// stored scores.
     async fn stop(self, within: Duration) -> (BTreeMap<&'static str, u64>, u64) {
         let deadline = tokio::time::Instant::now().into_std() + within;
         let left = self.running.drain(deadline).await;
@@ -77,7 +78,7 @@ fn locked(folder: &Path) -> Arc<JournalFolder> {
     locked.expect("nobody else has it")
 }
 
-/// Opens a log of requests, for the spans that scores are about.
+/// Opens a log of requests for the judged spans.
 pub(super) fn open_requests(folder: &Path, telemetry: &Arc<Telemetry>) -> (JournalLog, Keeping) {
     let settings = LogSettings::new(LARGE, false, false);
     let opened = locked(folder).open(
@@ -168,7 +169,7 @@ async fn memory_is_only_a_cache_of_the_scores_that_wait() {
     let kept = KeptExport::start(folder.path(), &config, 20_000, LARGE);
     for id in 1..=200 {
         export(&kept.exporter, &[of_trace(fail(), id)]);
-        // Takes as long as the disk needs.
+        // How long this takes depends on the disk.
         eventually("the score is queued", || {
             assert_eq!(dropped(&kept.telemetry, "score_spans", "queue_full"), 0);
             (queued(&kept.telemetry, "score_spans") >= i64::from(id)).then_some(())
@@ -195,7 +196,7 @@ async fn a_full_log_drops_the_oldest_scores_and_counts_them() {
         let evaluations: Vec<_> = (1..=200).map(|id| of_trace(fail(), id)).collect();
         export(&kept.exporter, &evaluations);
         n_exported += 200;
-        // Takes as long as the disk needs.
+        // How long this takes depends on the disk.
         eventually("the scores are queued or dropped", || {
             let n_taken = queued(&kept.telemetry, "score_spans")
                 + dropped(&kept.telemetry, "score_spans", "queue_full").cast_signed();
@@ -288,7 +289,7 @@ async fn damaged_scores_of_a_backend_are_counted_as_dropped() {
             })
             .await;
         }
-        // Memory has the first ones only.
+        // Only the first requests are in memory.
         flip(folder.path(), 7);
         if is_restarted {
             assert_eq!(

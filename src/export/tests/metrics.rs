@@ -1,6 +1,6 @@
 //! Metrics, decoded with prost and read as OpenMetrics text: instruments, labels, bounds,
-//! temporality. Does not prove that the SDK counts correctly under contention; that is the SDK's
-//! responsibility.
+//! temporality. The tests do not prove that the SDK counts correctly under contention; that is the
+//! SDK's responsibility.
 
 use judge::evaluate::{Evaluation, Stage, Verdict};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -193,7 +193,8 @@ fn evaluations_are_counted_by_five_labels() {
     assert!(passed.exemplars.is_empty(), "no trace ids in metrics");
 }
 
-/// A series that is born at 1 has no increase, so every verdict begins at 0 with the first one.
+/// A series that begins at 1 shows no increase, so the first evaluation creates the series of all
+/// verdicts at 0.
 #[test]
 fn all_verdicts_begin_at_0_with_the_first_of_a_combination() {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
@@ -386,9 +387,8 @@ fn names_are_cut_at_64_characters() {
     );
 }
 
-/// 200 services, 100 agents and 40 criteria make 800 000 combinations: whatever arrives, an
-/// instrument stays within its bound, every evaluation is counted once, and criteria stay distinct
-/// longest.
+/// 200 services, 100 agents and 40 criteria make 800 000 combinations. An instrument must stay
+/// within its bound, every evaluation must be counted once, and criteria must be folded last.
 #[test]
 fn an_instrument_has_at_most_4_000_series() {
     let metrics = metrics(Temporality::Cumulative, LIMITS);

@@ -1,5 +1,5 @@
-//! The severity of a criterion in every output, and its absence if the criterion has none. Does not
-//! test the page.
+//! The severity of a criterion in every output, and its absence if the criterion has none. The
+//! tests do not test the page.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The lines that a listener of the stream receives. Does not test the transport.
+//! The lines that a listener of the stream receives. The tests do not test the transport.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -185,8 +185,8 @@ fn who_leaves_makes_room_for_others() {
     assert!(stream.listen(ScoreFilter::default(), 0).is_ok());
 }
 
-/// A stopping sidecar may take long to deliver its queue. A listener that is told to reconnect
-/// would reconnect all the time.
+/// A stopping sidecar may need a long time to deliver its queue. If it told listeners to reconnect,
+/// they would do so again and again.
 #[test]
 fn an_ended_stream_has_recent_lines_and_no_others() {
     let (stream, _) = stream();
