@@ -11,12 +11,10 @@ use crate::config::{Problem, Problems};
 /// Maximum number of mistakes in one response.
 const MAX_REPORTED: usize = 20;
 
-/// The reason why a call failed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ApiError {
     /// The document is invalid; contains every mistake.
     Invalid(Problems),
-    /// An argument is invalid.
     Argument {
         name: &'static str,
         /// The mistake and its remedy.
@@ -26,21 +24,17 @@ pub(crate) enum ApiError {
     NotFound(String),
     /// A criterion of that name exists already.
     Exists(String),
-    /// The caller's ETag is out of date.
     Conflict(String),
     /// The current state does not allow the call.
     Forbidden(String),
-    /// A limit is exceeded.
     Limit(String),
-    /// The body is too large.
     TooLarge(String),
     /// The body's media type is not supported.
     Unsupported(String),
-    /// Too many calls at once.
+    /// Too many concurrent calls.
     Busy,
-    /// All slots are in use.
+    /// All slots for listeners are in use.
     Full(String),
-    /// The sidecar failed.
     Internal(String),
 }
 

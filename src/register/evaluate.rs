@@ -1,5 +1,5 @@
-//! Evaluates a trajectory or OTLP spans that a caller sends, and stores nothing. The call runs
-//! beside telemetry, so its cost is limited before it begins.
+//! Evaluates a trajectory or OTLP spans that a caller sends, and stores nothing. Telemetry uses the
+//! same CPUs, so a request that would cost too much is refused first.
 
 use std::sync::Arc;
 
@@ -27,14 +27,13 @@ use crate::export::score_line;
 
 /// Maximum number of tool calls in one request.
 const MAX_CALLS: usize = 10_000;
-/// Maximum number of criteria in one request.
 const MAX_CRITERIA: usize = 1_000;
 /// Maximum work: the bytes of all criteria times the calls that they judge. Ten seconds of one core
 /// in the worst case.
 const MAX_COST: usize = 256 << 20;
-/// Maximum number of patterns times the bytes of names, arguments and results that they search: a
-/// search takes time pattern × text in the worst case. `MAX_COST` counts the written bytes of a
-/// criterion, and an expensive pattern needs few.
+/// Maximum number of patterns times the bytes of names, arguments and results that they search: in
+/// the worst case, a search takes time proportional to pattern × text. `MAX_COST` counts the bytes
+/// of a criterion as written, but a short pattern can be expensive.
 const MAX_SEARCH: usize = 16 << 20;
 
 /// The body of `POST /v1/evaluate`. The caller states the expectations: expectations in the spans
@@ -171,8 +170,8 @@ fn evaluate(
         names,
     } = request;
     let criteria = chosen(criteria, names, set)?;
-    // Selectors of the request's criteria may read attributes that no registered criterion reads;
-    // these attributes are kept for this request only.
+    // Selectors of the request's criteria may read attributes that no registered criterion reads.
+    // These attributes are scanned for this request only.
     let rules = rules.judging_by(criteria);
     let trajectories = match (trajectory, traces, protobuf) {
         (Some(written), None, None) => vec![Arc::new(written.trajectory()?)],
@@ -228,7 +227,8 @@ fn evaluate(
         );
         return Err(ApiError::TooLarge(detail));
     }
-    // One budget for all trajectories, as if they were one trace, because a request may have many.
+    // All trajectories share one budget, as if they were one trace, because a request may contain
+    // many.
     let mut budget = SearchBudget::default();
     let evaluations = trajectories
         .iter()
@@ -254,7 +254,7 @@ fn chosen(
     set: &CriteriaSet,
 ) -> Result<Vec<Arc<Criterion>>, ApiError> {
     let mut chosen: Vec<Arc<Criterion>> = match (&criteria, &names) {
-        (None, None) => set.in_force().into_iter().cloned().collect(),
+        (None, None) => set.active().into_iter().cloned().collect(),
         _ => Vec::new(),
     };
     for name in names.into_iter().flatten() {
@@ -288,7 +288,7 @@ fn trajectories(body: Vec<u8>, rules: &Rules, now: Now) -> Result<Vec<Arc<Trajec
     let settings = Settings::replay();
     let mut pipeline = Pipeline::new(settings, now);
     pipeline.take(scanned.batch, now);
-    // Criteria judge the trajectories later, once the cost is known.
+    // The trajectories are judged later, once the cost is known.
     let without_criteria = rules.judging_by(Vec::new());
     Ok(pipeline.finish(&without_criteria, now).trajectories)
 }
@@ -348,7 +348,7 @@ impl TrajectoryBody {
         let mut names: Vec<Arc<str>> = calls.iter().filter_map(|call| call.agent.clone()).collect();
         names.sort();
         names.dedup();
-        // One agent run for each named agent, because a request lists no runs.
+        // A request lists no agent runs, so each named agent gets one.
         let agent_runs: Arc<[AgentRun]> = names
             .iter()
             .enumerate()

@@ -180,13 +180,14 @@ async fn evaluate(
 
 // === documents ===
 
-/// A document for [`crate::config::criteria`].
+/// The document that [`crate::config::criteria`] reads.
 #[derive(Serialize)]
 struct CriteriaDocument<'a> {
     criteria: &'a [messages::Criterion],
 }
 
-/// A document for [`evaluate::EvaluateRequest`]. Spans stay protobuf: their ids are bytes.
+/// The document that [`evaluate::EvaluateRequest`] is read from. Spans stay protobuf, because their
+/// ids are bytes.
 #[derive(Serialize)]
 struct EvaluateDocument<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -315,7 +316,7 @@ async fn in_time(
     register: &Register,
     response: impl Future<Output = Response<tonic::body::Body>>,
 ) -> Response {
-    // Messages are in memory while they arrive, so only a few may arrive at once.
+    // Messages are in memory while they arrive, so only a few may arrive concurrently.
     let _permit = register.0.slots.bodies.acquire().await;
     match tokio::time::timeout(CALL_TIMEOUT, response).await {
         Ok(response) => response.map(Body::new),

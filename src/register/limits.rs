@@ -1,4 +1,5 @@
-//! Limits of what callers of the API may register and call at once, so that telemetry comes first.
+//! Limits of what callers of the API may register, and of concurrent calls, so that telemetry comes
+//! first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,21 +15,21 @@ use crate::config::Config;
 
 /// Maximum bytes of a request's body.
 pub(super) const MAX_BODY_SIZE: usize = 4 << 20;
-/// Maximum number of registrations by the API. Files may have more: their author can also raise the
-/// memory limit.
+/// Maximum number of registrations by the API. Files may contain more, because their author can
+/// also raise the memory limit.
 pub(super) const MAX_REGISTRATIONS: usize = 1_000;
 /// Maximum bytes of one criterion registered by the API, as compact JSON. The limit bounds the cost
 /// of judging a long trace by the criterion.
 const MAX_CRITERION_SIZE: usize = 32 << 10;
-/// Maximum number of patterns of all registrations together. Each may use 32 KiB, and as much again
-/// during a search.
+/// Maximum number of patterns in all registrations together. Each pattern may use 32 KiB, and
+/// another 32 KiB during a search.
 pub(super) const MAX_PATTERNS: usize = 1_000;
 /// Limits of the patterns in one request, tighter than the limits for files.
 pub(crate) const PATTERN_LIMITS: PatternLimits = PatternLimits::network(MAX_PATTERNS);
 /// Maximum length of a name that a caller sends, in characters.
 pub(super) const MAX_NAME_LENGTH: usize = 200;
-/// Maximum number of attribute keys that selectors may add in the life of one process: keys keep
-/// their numbers, so that spans received before a change can still be read after it.
+/// Maximum number of attribute keys that selectors may add while the process runs. Keys are never
+/// renumbered, so that spans received before a change can still be read after it.
 pub(super) const MAX_KEYS: usize = 4_096;
 /// Maximum time to live of a registration.
 pub(super) const MAX_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -36,7 +37,6 @@ pub(super) const MAX_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
 const MAX_CONCURRENT_BODIES: usize = 2;
 const MAX_CONCURRENT_WORK: usize = 1;
 
-/// Slots for concurrent calls.
 pub(super) struct CallSlots {
     /// Calls whose body is arriving.
     pub(super) bodies: Semaphore,
@@ -65,7 +65,6 @@ pub(super) fn check_ttl(ttl: Duration) -> Result<Duration, ApiError> {
     Ok(ttl)
 }
 
-/// Checks the registrations of a set.
 pub(super) fn check_registrations(registered: &CriteriaSet) -> Result<(), ApiError> {
     if registered.registrations().len() > MAX_REGISTRATIONS {
         return Err(ApiError::Limit(format!(
@@ -85,7 +84,7 @@ pub(super) fn check_registrations(registered: &CriteriaSet) -> Result<(), ApiErr
     Ok(())
 }
 
-/// Refuses a criterion for sessions in a process that cannot judge sessions.
+/// Refuses a criterion with `scope: session` in a process that cannot judge sessions.
 pub(super) fn check_scope(config: &Config, criterion: &Criterion) -> Result<(), String> {
     let is_refused = criterion.scope == Scope::Session;
     match config.why_no_sessions().filter(|_| is_refused) {
@@ -94,7 +93,7 @@ pub(super) fn check_scope(config: &Config, criterion: &Criterion) -> Result<(), 
     }
 }
 
-/// Refuses a criterion for sessions where single runs are judged.
+/// Refuses a criterion with `scope: session` for a call that judges single runs.
 pub(super) fn check_runs(criterion: &Criterion) -> Result<(), ApiError> {
     if criterion.scope != Scope::Session {
         return Ok(());

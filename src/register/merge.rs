@@ -11,17 +11,14 @@ use text::hex;
 
 use crate::config::Config;
 
-/// The source of a registered criterion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CriterionSource {
     /// The configuration file, or one of `criteria_files`.
     File,
-    /// The API.
     Api,
 }
 
 impl CriterionSource {
-    /// Returns the name in the API and in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -33,7 +30,6 @@ impl CriterionSource {
 /// A criterion registered by the API.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Registration {
-    /// The criterion.
     pub criterion: Arc<Criterion>,
     /// Time of expiry in Unix nanoseconds; `None` for never.
     pub expires_unix_nanos: Option<u64>,
@@ -48,16 +44,14 @@ pub struct CriteriaSet {
     api: BTreeMap<String, Registration>,
 }
 
-/// The criterion in force under one name of the set.
+/// The active criterion of one name.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct EntryInForce<'a> {
-    /// The criterion in force.
+pub struct ActiveEntry<'a> {
     pub criterion: &'a Arc<Criterion>,
-    /// The source of the criterion.
     pub source: CriterionSource,
-    /// Time of expiry in Unix nanoseconds.
+    /// Time of expiry in Unix nanoseconds; `None` for never.
     pub expires_unix_nanos: Option<u64>,
-    /// The file with a criterion of this name.
+    /// The file with a criterion of this name, if there is one.
     pub file: Option<&'a Arc<str>>,
     /// The file's criterion that a registration replaces.
     pub shadowed: Option<&'a Arc<Criterion>>,
@@ -74,8 +68,8 @@ pub struct SetChanges {
     pub removed: Vec<String>,
 }
 
-/// Returns the rules by which traces are judged. With `previous`, spans received under those rules
-/// can still be read.
+/// Returns the rules by which traces are judged. With `previous`, spans that were received under
+/// those rules remain readable.
 pub fn rules(config: &Config, criteria: Vec<Criterion>, previous: Option<&Rules>) -> Rules {
     Rules::following(
         previous,
@@ -93,7 +87,7 @@ impl CriteriaSet {
         Self::default().with_file(file).with_all(api)
     }
 
-    /// Returns this set with other criteria of the files.
+    /// Returns this set with other criteria from files.
     pub fn with_file(&self, file: Vec<Criterion>) -> Self {
         Self {
             file: file.into_iter().map(Arc::new).collect(),
@@ -101,7 +95,7 @@ impl CriteriaSet {
         }
     }
 
-    /// Returns this set with the file of each criterion.
+    /// Returns this set with the path of the file of each criterion.
     pub fn read_from(self, paths: &Arc<BTreeMap<String, Arc<str>>>) -> Self {
         Self {
             paths: Arc::clone(paths),
@@ -166,14 +160,13 @@ impl CriteriaSet {
             .min()
     }
 
-    /// Returns the registrations of the API, by name.
     pub fn registrations(&self) -> impl ExactSizeIterator<Item = &Registration> {
         self.api.values()
     }
 
-    /// Returns the criteria in force: the criteria of the files in their order, each replaced by
-    /// the registration of its name, then the remaining registrations by name.
-    pub fn in_force(&self) -> Vec<&Arc<Criterion>> {
+    /// Returns the active criteria: the criteria of the files in their order, each replaced by the
+    /// registration of its name, then the remaining registrations by name.
+    pub fn active(&self) -> Vec<&Arc<Criterion>> {
         let from_file = self.file.iter().map(|criterion| {
             self.api
                 .get(&criterion.name)
@@ -192,21 +185,20 @@ impl CriteriaSet {
         from_file.chain(only_api).collect()
     }
 
-    /// Returns the criterion in force under a name.
-    pub fn get(&self, name: &str) -> Option<EntryInForce<'_>> {
+    pub fn get(&self, name: &str) -> Option<ActiveEntry<'_>> {
         let from_file = self.file.iter().find(|criterion| criterion.name == name);
         match self.api.get(name) {
             Some(Registration {
                 criterion,
                 expires_unix_nanos,
-            }) => Some(EntryInForce {
+            }) => Some(ActiveEntry {
                 criterion,
                 source: CriterionSource::Api,
                 expires_unix_nanos: *expires_unix_nanos,
                 file: self.paths.get(name),
                 shadowed: from_file,
             }),
-            None => from_file.map(|criterion| EntryInForce {
+            None => from_file.map(|criterion| ActiveEntry {
                 criterion,
                 source: CriterionSource::File,
                 expires_unix_nanos: None,
@@ -216,12 +208,12 @@ impl CriteriaSet {
         }
     }
 
-    /// Returns every name with its criterion in force, sorted.
-    pub fn entries(&self) -> BTreeMap<&str, EntryInForce<'_>> {
+    /// Returns every name with its active criterion.
+    pub fn entries(&self) -> BTreeMap<&str, ActiveEntry<'_>> {
         let from_file = self.file.iter().map(|criterion| {
             (
                 criterion.name.as_str(),
-                EntryInForce {
+                ActiveEntry {
                     criterion,
                     source: CriterionSource::File,
                     expires_unix_nanos: None,
@@ -230,7 +222,7 @@ impl CriteriaSet {
                 },
             )
         });
-        let mut entries: BTreeMap<&str, EntryInForce<'_>> = from_file.collect();
+        let mut entries: BTreeMap<&str, ActiveEntry<'_>> = from_file.collect();
         for (
             name,
             Registration {
@@ -240,7 +232,7 @@ impl CriteriaSet {
         ) in &self.api
         {
             let shadowed = entries.get(name.as_str()).map(|entry| entry.criterion);
-            let entry = EntryInForce {
+            let entry = ActiveEntry {
                 criterion,
                 source: CriterionSource::Api,
                 expires_unix_nanos: *expires_unix_nanos,
@@ -252,19 +244,17 @@ impl CriteriaSet {
         entries
     }
 
-    /// Returns the number of criteria in force.
     pub fn len(&self) -> usize {
-        self.in_force().len()
+        self.active().len()
     }
 
-    /// Returns true if no criterion is in force.
     pub fn is_empty(&self) -> bool {
         self.file.is_empty() && self.api.is_empty()
     }
 
     /// Returns the revision of the set: the first 12 hex digits of the SHA-256 of the names and
-    /// revisions in force, sorted by name. Sources and expiries are excluded, because they do not
-    /// change any judgement.
+    /// revisions of the active criteria, sorted by name. Sources and expiries are excluded, because
+    /// they do not change any judgement.
     pub fn revision(&self) -> String {
         let mut hash = Sha256::new();
         for (name, entry) in self.entries() {
@@ -275,18 +265,17 @@ impl CriteriaSet {
         hex(&hash.finalize()[..6])
     }
 
-    /// Returns a tag that changes whenever anything in the set changes, for `If-Match`. Unlike the
+    /// Returns a tag for `If-Match` that changes whenever anything in the set changes. Unlike the
     /// revision, the tag includes sources and expiries.
     pub fn etag(&self) -> String {
         hex(&Sha256::digest(
             self.entries()
                 .values()
-                .map(EntryInForce::etag)
+                .map(ActiveEntry::etag)
                 .collect::<String>(),
         ))
     }
 
-    /// Returns the differences between this set and a later one.
     pub fn changes_to(&self, later: &Self) -> SetChanges {
         let (before, after) = (self.entries(), later.entries());
         let mut changes = SetChanges::default();
@@ -308,7 +297,7 @@ impl CriteriaSet {
     }
 }
 
-impl EntryInForce<'_> {
+impl ActiveEntry<'_> {
     /// Returns a tag that changes whenever anything that the API shows changes.
     pub fn etag(&self) -> String {
         let Self {
@@ -333,7 +322,6 @@ impl EntryInForce<'_> {
 }
 
 impl SetChanges {
-    /// Returns true if the sets are equal.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.changed.is_empty() && self.removed.is_empty()
     }

@@ -1,5 +1,5 @@
 //! Criteria that change while the sidecar runs: from files that are reloaded and from callers of
-//! the API. One immutable set is in force and is replaced as a whole.
+//! the API. The active set is immutable, and a change replaces all of it.
 //!
 //! A change holds one lock from the check of its precondition to the swap, so no writer overwrites
 //! the change of another writer unnoticed. Readers and the scoring threads take no lock. REST and
@@ -51,14 +51,13 @@ pub struct RegisterSetup {
     pub config: Config,
     /// Source of the configuration; without it nothing is reloaded.
     pub origin: Option<ConfigOrigin>,
-    /// The rules in force, swapped by the register and read by the scoring threads.
+    /// The active rules, swapped by the register and read by the scoring threads.
     pub rules: Arc<ArcSwap<Rules>>,
     /// Counts of the trajectories that the criteria have selected.
     pub(crate) coverage: Arc<Mutex<Coverage>>,
     /// Makes all further requests use the headers of a reloaded configuration. The error is the
     /// reason why a header cannot be sent.
     pub renew_headers: RenewHeaders,
-    /// The clock.
     pub clock: fn() -> Now,
 }
 
@@ -80,7 +79,7 @@ impl RegisterSetup {
 /// A function that makes all further requests use the headers of a configuration.
 pub type RenewHeaders = Box<dyn Fn(&Config) -> Result<(), String> + Send + Sync>;
 
-/// Opens the register, with the reloader that watches its files and deletes expired registrations.
+/// Opens the register, and the reloader that watches its files and deletes expired registrations.
 ///
 /// # Errors
 /// The state file cannot be used.

@@ -31,7 +31,7 @@ fn criterion_schemas() -> Map<String, Value> {
     let mut all = config::schema_of_types();
     let mut schemas = Map::new();
     take("Criterion", &mut all["$defs"], &mut schemas);
-    // The path has the name, so the body may omit it.
+    // The path contains the name, so the body may omit it.
     if let Some(mut unnamed) = schemas.get("Criterion").cloned() {
         if let Some(required) = unnamed.get_mut("required").and_then(Value::as_array_mut) {
             required.retain(|key| key != "name");
@@ -82,8 +82,8 @@ fn refer_to_components(node: &mut Value, names: &mut Vec<String>) {
     }
 }
 
-/// Allows texts without quotes, such as `1.10` or `false`, which are read as written in YAML as in
-/// JSON.
+/// Allows numbers and booleans for texts, such as `1.10` or `false`: the reader accepts them as
+/// written, in YAML and in JSON.
 fn allow_scalars(node: &mut Value) {
     match node {
         Value::Array(items) => items.iter_mut().for_each(allow_scalars),

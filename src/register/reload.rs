@@ -24,34 +24,30 @@ use crate::telemetry::{ConfigurationRefused, ConfigurationReloaded, Heartbeat};
 /// Time between two reads that must agree, so that half-written files are not applied.
 pub const SETTLE_TIME: Duration = Duration::from_millis(200);
 
-/// Maximum number of reads of one reload; if they keep disagreeing, the next poll retries.
+/// Maximum number of reads in one reload. If the reads disagree until then, the next poll retries.
 const MAX_READS: usize = 10;
 
-/// Source of the configuration.
 #[derive(Clone)]
 pub struct ConfigOrigin {
-    /// The main file.
     pub path: PathBuf,
     /// True if the file did not exist at the start; it is read once it appears.
     pub may_be_absent: bool,
-    /// The extent to which the start could use the configuration.
     pub start: Start,
-    /// The environment.
     pub environment: BTreeMap<String, String>,
     /// `--set key=value`.
     pub flags: Vec<(String, String)>,
-    /// Reads files.
     pub files: Arc<dyn Files + Send + Sync>,
     /// Time between two reads that must agree: [`SETTLE_TIME`], except in tests of many reloads.
     pub settle_time: Duration,
 }
 
-/// The extent to which a start could use the configuration.
+/// The part of the configuration that a start could use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
     /// The start used the whole configuration.
     Sound,
-    /// The start used a part of the configuration; the first read reports the mistakes at once.
+    /// The start used a part of the configuration; the first read reports the mistakes without
+    /// delay.
     Unsound,
 }
 
@@ -94,7 +90,7 @@ impl Reloader {
         }
     }
 
-    /// Runs until `ended`. A reload in progress is then dropped, because no more traces would be
+    /// Runs until `ended`, and then drops a reload in progress, because no more traces would be
     /// judged by its result.
     pub async fn run(self, heartbeat: Heartbeat, ended: impl Future<Output = ()>) {
         tokio::select! {
@@ -215,7 +211,7 @@ async fn read(origin: ConfigOrigin) -> ReadAttempt {
     })
 }
 
-/// Returns the configuration, and true if its main file could be read.
+/// Returns the configuration, and true if its main file was readable.
 fn load(origin: &ConfigOrigin, files: &Recorder<'_>) -> (Result<Loaded, String>, bool) {
     let path = &origin.path;
     let text = files.read(path);
@@ -237,7 +233,7 @@ fn load(origin: &ConfigOrigin, files: &Recorder<'_>) -> (Result<Loaded, String>,
     (loaded, file.is_some())
 }
 
-/// Returns the fingerprint of the current answers to the same queries.
+/// Returns a new fingerprint of the same queries, by reading the disk again.
 async fn fingerprint_now(origin: &ConfigOrigin, attempt: &ReadAttempt) -> [u8; 32] {
     let (files, queries) = (Arc::clone(&origin.files), attempt.queries.clone());
     let asking = tokio::task::spawn_blocking(move || {

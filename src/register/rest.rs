@@ -41,7 +41,6 @@ pub(super) fn routes(register: Register) -> Router {
         .with_state(register)
 }
 
-/// The name in the path.
 type Name = Result<Path<String>, PathRejection>;
 
 impl From<PathRejection> for ApiError {
@@ -126,8 +125,8 @@ async fn evaluate(
     let evaluations = register
         .work(move |register| {
             let request = EvaluateRequest::read(&text).map_err(ApiError::Invalid)?;
-            // Free the body early: it may be large, and is copied several times on the way to a
-            // trajectory.
+            // Free the body early: it may be large, and its content is copied several times to
+            // build a trajectory.
             drop(text);
             register.evaluate(request)
         })
@@ -285,7 +284,7 @@ async fn text(register: &Register, request: Request) -> Result<String, ApiError>
             )));
         }
     }
-    // Bodies are in memory while they arrive, so only a few may arrive at once.
+    // Bodies are in memory while they arrive, so only a few may arrive concurrently.
     let _permit = register
         .0
         .slots
@@ -329,7 +328,7 @@ async fn text(register: &Register, request: Request) -> Result<String, ApiError>
 }
 
 impl Register {
-    /// Reads the body of a request; only a few may arrive at once.
+    /// Reads the body of a request. Only a few bodies may arrive concurrently.
     pub(crate) async fn body_of(&self, request: Request) -> Result<String, ApiError> {
         text(self, request).await
     }
@@ -347,11 +346,11 @@ impl Register {
     }
 }
 
-/// The query parameters, each given at most once.
+/// The query parameters of a URL; each may be given only once.
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads the query of a URL. A parameter that is not `allowed` is an error.
+    /// Parses the query of a URL. A parameter that is not `allowed` is an error.
     pub(crate) fn read(uri: &Uri, allowed: &[&str]) -> Result<Self, ApiError> {
         let pairs = uri
             .query()

@@ -1,5 +1,5 @@
-//! The set of criteria in force: the lock that changes take, and the swap that puts a new set into
-//! force.
+//! The active set of criteria: the lock that serialises changes, and the swap that activates a new
+//! set.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
@@ -23,17 +23,17 @@ use crate::rfc3339::rfc3339;
 use crate::sync::Mutex;
 use crate::telemetry::{CriteriaInForce, CriteriaShadowed, RegistrationsExpired, Telemetry};
 
-/// The criteria in force, and their changes.
+/// The active criteria, and the operations that change them.
 #[derive(Clone)]
 pub struct Register(pub(super) Arc<RegisterState>);
 
-/// The state that all handles of a register share.
+/// State that all clones of a register share.
 pub(super) struct RegisterState {
     /// The set from which `rules` were made. Both change together, under `config`'s lock.
     pub(super) set: ArcSwap<CriteriaSet>,
     pub(super) rules: Arc<ArcSwap<Rules>>,
     pub(super) coverage: Arc<Mutex<Coverage>>,
-    /// The running configuration. Its lock is the lock of all writers, held for a moment or, with a
+    /// The running configuration. All writers take its lock, and hold it for a moment or, with a
     /// state file, for a write to disk.
     pub(super) config: Mutex<Config>,
     pub(super) state_file: Option<StateFile>,
@@ -60,37 +60,34 @@ pub(super) enum EtagMatch {
     OneOf(Vec<String>),
 }
 
-/// Options of a change.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ChangeOptions {
     pub(super) precondition: Precondition,
     /// The time to live of the registrations.
     pub(super) ttl: Option<Duration>,
-    /// Check the change without making it.
+    /// True to check the change without making it.
     pub(super) validate_only: bool,
 }
 
-/// A registered criterion, and true if its name is new.
+/// A registered criterion; `is_new` if no criterion had its name.
 pub(super) struct UpsertOutcome {
     pub(super) registration: RegistrationView,
     pub(super) is_new: bool,
 }
 
-/// The result of a reload.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReloadOutcome {
-    /// The files' set is in force.
+    /// The set from the files is active.
     Applied {
-        /// The revision of the set.
         revision: String,
         /// True if any criterion changed.
         changed: bool,
-        /// Other changed sections in force, such as `tools`.
+        /// Other changed sections that are active now, such as `tools`.
         settings: Vec<String>,
         /// Keys whose new values need a restart.
         needs_restart: Vec<String>,
     },
-    /// The last good set stays in force.
+    /// The previous set stays active.
     Refused {
         /// All mistakes, as `validate` prints them.
         problems: String,
@@ -99,13 +96,14 @@ pub enum ReloadOutcome {
     NoFile,
 }
 
-/// The error of a reload while the sidecar stops.
+/// The sidecar stops and does not reload.
 #[derive(Debug, thiserror::Error)]
 #[error("the sidecar is shutting down")]
 pub struct ReloadStopped;
 
 impl Register {
-    /// Requests a reload without waiting. Coalesces with a pending request; the result is logged.
+    /// Requests a reload without waiting. A request that is already pending also covers this one.
+    /// The result is logged.
     pub fn reload_soon(&self) {
         let _ = self.0.reloads.try_send(oneshot::channel().0);
     }
@@ -113,7 +111,7 @@ impl Register {
     /// Reloads the configuration and waits for the result.
     ///
     /// # Errors
-    /// The reloader has ended.
+    /// The reloader has stopped.
     pub async fn reload(&self) -> Result<ReloadOutcome, ReloadStopped> {
         let (answer, outcome) = oneshot::channel();
         self.0
@@ -124,10 +122,10 @@ impl Register {
         outcome.await.map_err(|_| ReloadStopped)
     }
 
-    /// Returns the revision of each criterion in force, by name.
+    /// Returns the revision of each active criterion, by name.
     pub fn revisions(&self) -> BTreeMap<String, String> {
         let set = self.0.set.load();
-        set.in_force()
+        set.active()
             .into_iter()
             .map(|criterion| (criterion.name.clone(), criterion.revision().to_owned()))
             .collect()
@@ -252,7 +250,7 @@ impl Register {
         })
     }
 
-    /// Deletes a registration of the API. A criterion of the files under that name is in force
+    /// Deletes a registration of the API. A criterion of the same name in the files becomes active
     /// again.
     pub(super) fn delete(
         &self,
@@ -294,7 +292,7 @@ impl Register {
         Ok(ReplacedView::new(&next, changes))
     }
 
-    /// Deletes registrations whose time to live has passed.
+    /// Deletes the registrations that have expired.
     pub(super) fn expire(&self) {
         let now = self.unix_nanos();
         let before = self.0.set.load();
@@ -311,7 +309,7 @@ impl Register {
         RegistrationsExpired { gone }.emit(&self.0.telemetry);
     }
 
-    /// Puts a reloaded configuration into force. Returns the keys whose new values need a restart.
+    /// Activates a reloaded configuration. Returns the keys whose new values need a restart.
     pub(super) fn apply_config(&self, loaded: Config) -> Result<ReloadOutcome, ApiError> {
         let mut config = self.config();
         let (next_config, needs_restart) = config.reloaded(loaded);
@@ -336,7 +334,7 @@ impl Register {
         })
     }
 
-    /// Puts the first set into force.
+    /// Activates the first set.
     pub(super) fn start(&self, set: CriteriaSet) {
         let config = self.config();
         let rules = self.rules_for(&config, &set);
@@ -368,7 +366,7 @@ impl Register {
     }
 
     fn checked_rules(&self, config: &Config, set: &CriteriaSet) -> Result<Rules, ApiError> {
-        let mut criteria = set.in_force().into_iter();
+        let mut criteria = set.active().into_iter();
         let name = "scope";
         criteria
             .try_for_each(|criterion| check_scope(config, criterion))
@@ -380,7 +378,7 @@ impl Register {
 
     fn rules_for(&self, config: &Config, set: &CriteriaSet) -> Rules {
         let criteria = set
-            .in_force()
+            .active()
             .into_iter()
             .map(|criterion| (**criterion).clone())
             .collect();
@@ -431,8 +429,7 @@ impl Register {
             .await
             .map_err(|_| ApiError::Busy)?;
         let register = self.clone();
-        // A caller that disconnects does not stop a change halfway: it is made completely or not at
-        // all.
+        // If the caller disconnects, the change is still made completely.
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             work(&register)

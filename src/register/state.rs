@@ -1,5 +1,5 @@
-//! Stores registrations in the state file over restarts. Replaces the file so that a crash leaves
-//! the old one or the new one.
+//! Stores registrations in the state file, so that they survive a restart. The file is replaced so
+//! that after a crash it has either its old or its new contents.
 //!
 //! An unreadable or unwritable file stops the start, because it is a deployment mistake. A file
 //! that cannot be parsed does not, because telemetry must flow: the usable registrations are
@@ -32,7 +32,6 @@ pub(super) struct StateFile {
     path: PathBuf,
 }
 
-/// An error of the state file.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use `admin.state_file`: `{}` {problem}", path.display())]
 pub struct StateError {
@@ -40,11 +39,11 @@ pub struct StateError {
     problem: String,
 }
 
-/// The contents of the file at the start.
+/// The contents of the file at the start of the process.
 #[derive(Debug, Default)]
 pub(super) struct Restored {
     pub(super) registrations: Vec<Registration>,
-    /// Reasons why parts of the file could not be used; a copy of the file then stays.
+    /// Reasons why parts of the file are unusable. If there are any, a copy of the file is saved.
     pub(super) unusable: Vec<String>,
 }
 
@@ -136,8 +135,9 @@ impl StateFile {
     }
 }
 
-/// Creates a file that only our user can read, replacing an existing one: criteria can reveal what
-/// a team guards against. A planted link under this name is removed and not followed.
+/// Creates a file that only our user can read, because criteria can reveal what a team guards
+/// against. Replaces an existing file. A link that an attacker placed under this name is removed
+/// and not followed.
 fn create_private(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -1,6 +1,7 @@
 //! Calls the API through its routes, without a socket, and checks its responses and the rules by
-//! which traces are judged afterwards. Does not prove that the OpenAPI document fits every response
-//! (schemathesis does that against a running sidecar), nor that other gRPC clients can use it.
+//! which traces are judged afterwards. The tests do not prove that the OpenAPI document fits every
+//! response (schemathesis does that against a running sidecar), nor that other gRPC clients can use
+//! it.
 
 mod abuse;
 mod calls;
@@ -16,7 +17,7 @@ use super::*;
 use crate::config::Sources;
 use crate::sidecar;
 
-/// A register over a configuration text.
+/// Opens a register with this configuration.
 pub(in crate::register) fn register(text: &str) -> Register {
     opened(text, sidecar::now).0
 }
@@ -41,7 +42,7 @@ fn loaded(text: &str) -> Config {
         .config
 }
 
-/// One call: status, ETag, body.
+/// Calls a route, and returns status, ETag and body.
 pub(in crate::register) async fn call(
     register: &Register,
     method: &str,

@@ -7,11 +7,11 @@ use judge::evaluate::Criterion;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::merge::{CriteriaSet, CriterionSource, EntryInForce, SetChanges};
+use super::merge::{ActiveEntry, CriteriaSet, CriterionSource, SetChanges};
 
 use crate::rfc3339::rfc3339;
 
-/// A criterion in force, and its source.
+/// An active criterion and its source.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct RegistrationView {
     pub(super) name: String,
@@ -37,7 +37,6 @@ pub(super) struct ShadowedView {
     pub(super) revision: String,
 }
 
-/// The set in force.
 #[derive(Debug, Serialize)]
 pub(super) struct ListView {
     pub(super) criteria: Vec<RegistrationView>,
@@ -49,7 +48,7 @@ pub(super) struct ListView {
 #[derive(Debug, Serialize)]
 pub(super) struct DeletedView {
     pub(super) revision: String,
-    /// The file's criterion that is in force again.
+    /// The file's criterion that is active again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) uncovered: Option<RegistrationView>,
 }
@@ -70,8 +69,8 @@ pub(super) struct EvaluationsView {
     pub(super) evaluations: Vec<Map<String, Value>>,
 }
 
-impl From<EntryInForce<'_>> for RegistrationView {
-    fn from(entry: EntryInForce<'_>) -> Self {
+impl From<ActiveEntry<'_>> for RegistrationView {
+    fn from(entry: ActiveEntry<'_>) -> Self {
         Self {
             name: entry.criterion.name.clone(),
             criterion: Arc::clone(entry.criterion),

@@ -11,13 +11,13 @@ use super::messages::Count;
 /// The largest number up to which every whole number is exact as a double.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Returns true for a default: protobuf does not send fields with their default, and documents omit
-/// them.
+/// Returns true for a default value. Protobuf does not send fields with their default value, and
+/// documents omit them.
 pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// `google.protobuf.Value` fields.
+/// Serde for fields of the type `google.protobuf.Value`.
 pub(super) mod value {
     use super::{
         Deserialize, Deserializer, ProtoValue, Serialize, Serializer, Value, from_json, ser,
@@ -39,7 +39,7 @@ pub(super) mod value {
     }
 }
 
-/// Lists for which a document may write a single item.
+/// Serde for lists that a document may write as a single item.
 pub(super) mod one_or_more {
     use serde::de::DeserializeOwned;
 
@@ -69,7 +69,7 @@ pub(super) mod one_or_more {
     }
 }
 
-/// `google.protobuf.Struct` fields.
+/// Serde for fields of the type `google.protobuf.Struct`.
 pub(super) mod object {
     use super::{
         Deserialize, Deserializer, Map, Serialize, Serializer, Struct, Value, fields_from_json,

@@ -13,10 +13,10 @@ pub struct ListRequest {
 pub struct ListResponse {
     #[prost(message, repeated, tag = "1")]
     pub criteria: ::prost::alloc::vec::Vec<Registration>,
-    /// Revision of the whole set in force.
+    /// Revision of the active set.
     #[prost(string, tag = "2")]
     pub revision: ::prost::alloc::string::String,
-    /// Use it as if_match of Replace.
+    /// Pass this as if_match of Replace.
     #[prost(string, tag = "3")]
     pub etag: ::prost::alloc::string::String,
 }
@@ -48,10 +48,10 @@ pub struct DeleteRequest {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DeleteResponse {
-    /// Revision of the set now in force.
+    /// Revision of the set after the deletion.
     #[prost(string, tag = "1")]
     pub revision: ::prost::alloc::string::String,
-    /// The criterion of the file with this name, which is in force again.
+    /// The criterion of the file with this name, which is active again.
     #[prost(message, optional, tag = "2")]
     pub uncovered: ::core::option::Option<Registration>,
 }
@@ -80,14 +80,14 @@ pub struct ReplaceResponse {
     #[prost(string, repeated, tag = "5")]
     pub removed: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
-/// A criterion in force, and its source.
+/// An active criterion and its source.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Registration {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "2")]
     pub criterion: ::core::option::Option<Criterion>,
-    /// Hash of its canonical form, shown by every score.
+    /// Hash of the criterion's canonical form; every score has it.
     #[prost(string, tag = "3")]
     pub revision: ::prost::alloc::string::String,
     /// "file" or "api".
@@ -95,7 +95,7 @@ pub struct Registration {
     pub source: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "5")]
     pub expires_at: ::core::option::Option<::prost_types::Timestamp>,
-    /// The criterion of the file that it shadows.
+    /// The criterion of the file that this registration shadows.
     #[prost(message, optional, tag = "6")]
     pub shadows: ::core::option::Option<Shadowed>,
     /// Changes whenever anything in this message changes.
@@ -119,7 +119,7 @@ pub struct Shadowed {
 #[serde(default, deny_unknown_fields)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Criterion {
-    /// Unique; shown by metrics, score spans and events.
+    /// Unique. Metrics, score spans and events show the name.
     #[prost(string, tag = "1")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub name: ::prost::alloc::string::String,
@@ -136,7 +136,7 @@ pub struct Criterion {
     #[prost(message, optional, tag = "5")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub evaluate: ::core::option::Option<Evaluator>,
-    /// 0 to 1; a score passes if it is at least this. The default is 1 (execution_order: 0.5).
+    /// A score passes if it is at least this, 0 to 1. The default is 1 (execution_order: 0.5).
     #[prost(double, optional, tag = "6")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub threshold: ::core::option::Option<f64>,
@@ -144,8 +144,8 @@ pub struct Criterion {
     #[prost(string, optional, tag = "7")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub severity: ::core::option::Option<::prost::alloc::string::String>,
-    /// true, or an object such as {score_span: true}: a permanent violation is reported at once, while the
-    /// run is still open.
+    /// true, or an object such as {score_span: true}: a permanent violation is reported while the run
+    /// is still open.
     #[prost(message, optional, tag = "8")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     #[serde(with = "super::json::value")]
@@ -232,7 +232,7 @@ pub struct ToolCallCount {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Count {
-    /// = == != > < >= <=
+    /// One of =, ==, !=, >, <, >= and <=.
     #[prost(string, tag = "1")]
     pub operator: ::prost::alloc::string::String,
     #[prost(uint32, tag = "2")]
@@ -296,8 +296,8 @@ pub struct ToolCalls {
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub sequence: ::prost::alloc::vec::Vec<CallPattern>,
 }
-/// Patterns are unanchored regular expressions. min_count and the positions are for `required` only;
-/// result is not for `sequence`.
+/// Patterns are unanchored regular expressions. Only `required` accepts min_count and positions;
+/// `sequence` does not accept result.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -329,12 +329,12 @@ pub struct CallPattern {
     #[prost(uint32, optional, tag = "9")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub before_step: ::core::option::Option<u32>,
-    /// Only calls that failed, or only calls that did not.
+    /// true matches only failed calls, false only other calls.
     #[prost(bool, optional, tag = "10")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub error: ::core::option::Option<bool>,
     /// Conditions by path, such as "args.amount": a value, a list of values, or a struct of operators
-    /// such as {"gt": 1000}. A bound may be a text, "0.10", which is exact.
+    /// such as {"gt": 1000}. A bound may be a text such as "0.10", which is exact.
     #[prost(message, optional, tag = "11")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     #[serde(with = "super::json::object")]
@@ -404,7 +404,7 @@ pub struct Constraints {
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub concurrency: ::prost::alloc::string::String,
 }
-/// One template with its calls. A call is of the kind a if it matches one of the patterns.
+/// One rule template and its patterns. A call is an `a` if it matches one of the patterns of `a`.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -567,7 +567,7 @@ pub struct Same {
     #[prost(string, tag = "3")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub compare: ::prost::alloc::string::String,
-    /// For shared_text, at least 16 characters.
+    /// Only for shared_text: the minimum length of the text, at least 16 characters.
     #[prost(uint32, optional, tag = "4")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub min_length: ::core::option::Option<u32>,
@@ -605,7 +605,7 @@ pub struct TrajectoryMatch {
     #[prost(message, repeated, tag = "1")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub expected: ::prost::alloc::vec::Vec<ExpectedCall>,
-    /// Exactly one of score and preset, such as "f1" and "pydantic_in_order".
+    /// Such as "f1". Set either score or preset.
     #[prost(string, optional, tag = "2")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub score: ::core::option::Option<::prost::alloc::string::String>,
@@ -633,7 +633,7 @@ pub struct ExpectedCall {
     #[prost(string, tag = "1")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub name: ::prost::alloc::string::String,
-    /// Any arguments if left out.
+    /// If unset, any arguments match.
     #[prost(message, optional, tag = "2")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     #[serde(with = "super::json::object")]
@@ -658,11 +658,11 @@ pub struct Efficiency {
     #[prost(uint32, optional, tag = "5")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub max_duplicates: ::core::option::Option<u32>,
-    /// Such as "2m".
+    /// A duration such as "2m".
     #[prost(string, optional, tag = "6")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub max_duration: ::core::option::Option<::prost::alloc::string::String>,
-    /// Calls that do not count, with name, error, args, result and where.
+    /// Calls that do not count. Only name, error, args, result and where are accepted.
     #[prost(message, repeated, tag = "7")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub ignore: ::prost::alloc::vec::Vec<CallPattern>,
@@ -675,14 +675,14 @@ pub struct Efficiency {
     #[prost(uint32, optional, tag = "10")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub max_output_tokens: ::core::option::Option<u32>,
-    /// Input and output together.
+    /// Sum of input and output tokens.
     #[prost(uint32, optional, tag = "11")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub max_tokens: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct EvaluateRequest {
-    /// The criteria to judge by. Without criteria and names, all criteria in force.
+    /// The criteria to judge by. If criteria and names are both empty, all active criteria judge.
     #[prost(message, repeated, tag = "3")]
     pub criteria: ::prost::alloc::vec::Vec<Criterion>,
     /// Registered criteria, by name.
@@ -845,7 +845,7 @@ pub struct Evaluation {
     #[prost(string, optional, tag = "17")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub time: ::core::option::Option<::prost::alloc::string::String>,
-    /// The name of the topmost span.
+    /// The name of the top span.
     #[prost(string, tag = "18")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub root: ::prost::alloc::string::String,
@@ -867,12 +867,12 @@ pub struct Evaluation {
     #[prost(string, optional, tag = "23")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub severity: ::core::option::Option<::prost::alloc::string::String>,
-    /// Only for a criterion that raises alarms or judges sessions; false for an alarm.
+    /// Set only for a criterion that raises alarms or judges sessions; false for an alarm.
     #[prost(bool, optional, tag = "24")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub r#final: ::core::option::Option<bool>,
-    /// Only for a criterion that raises alarms or judges sessions: an id that alarms share with the
-    /// final verdict.
+    /// Set only for a criterion that raises alarms or judges sessions: an id that an alarm shares with
+    /// the final verdict.
     #[prost(string, optional, tag = "25")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub verdict_id: ::core::option::Option<::prost::alloc::string::String>,

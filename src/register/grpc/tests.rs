@@ -1,7 +1,7 @@
 //! Calls of gRPC methods as HTTP/2 frames, without a socket, and their responses compared with
 //! those of REST. The client builds messages from their descriptors, not from the generated types.
-//! Does not prove that clients in other languages work; the Python client in docs/criteria-api.md
-//! does.
+//! The tests do not prove that clients in other languages work; the Python client in
+//! docs/criteria-api.md does.
 
 use axum::body::to_bytes;
 use http_body_util::BodyExt;

@@ -28,7 +28,7 @@ fn names(set: &CriteriaSet) -> Vec<(String, Vec<String>)> {
         serde_json::from_value(json["evaluate"]["tool_call_order"]["tool_calls_order"].clone())
             .unwrap()
     };
-    set.in_force()
+    set.active()
         .iter()
         .map(|criterion| (criterion.name.clone(), tools(criterion)))
         .collect()
@@ -58,8 +58,8 @@ fn an_api_criterion_shadows_the_files_until_it_is_deleted() {
     );
     assert_eq!(names(&merged.without("b").without("c")), names(&file));
     assert_eq!(merged.without("b").without("c").etag(), file.etag());
-    // A change of the replaced criterion in the file does not move the registration, and becomes
-    // visible later.
+    // A change of the replaced criterion in the file does not affect the registration. The change
+    // becomes visible when the registration is deleted.
     let later = merged.with_file(vec![criterion("b", "later")]);
     assert_eq!(names(&later), [pair("b", "api"), pair("c", "api")]);
     assert_eq!(
@@ -158,7 +158,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// The simple model: two maps, the second on top of the first.
+    /// The model: two maps, of which the second overrides the first.
     #[test]
     fn any_steps_leave_the_api_over_the_file(steps in prop::collection::vec(step(), 0..20)) {
         let (mut file, mut api) = (BTreeMap::new(), BTreeMap::new());

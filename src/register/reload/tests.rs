@@ -1,5 +1,5 @@
-//! Reloads as files change, on tokio's paused clock with real files. Does not test notifications by
-//! the kernel, which the program does not use.
+//! Reloads as files change, on tokio's paused clock with real files. The tests do not test
+//! notifications by the kernel, which the program does not use.
 
 use std::fs;
 use std::future;
@@ -43,7 +43,7 @@ fn start_with(
     start_in(folder, files, Start::Sound)
 }
 
-/// Starts with the files of a folder, in which the main file may be missing.
+/// Starts a reloader in a folder in which the main file may be missing.
 fn start_in(
     folder: tempfile::TempDir,
     files: Arc<dyn Files + Send + Sync>,
@@ -139,7 +139,7 @@ async fn a_file_that_changes_is_in_force_after_the_next_poll() {
     fixture.write(&text("b"));
     fixture.poll().await;
     assert_eq!(fixture.names(), ["b"]);
-    // Editors save a file like this: write a new one, then rename it.
+    // Editors save a file in this way: they write a new one and rename it.
     fs::write(fixture.folder.path().join("new"), text("c")).unwrap();
     fs::rename(
         fixture.folder.path().join("new"),
@@ -174,7 +174,7 @@ async fn mistakes_that_a_start_passed_over_are_reported_at_once() {
     )
     .unwrap();
     let fixture = start_in(folder, Arc::new(Disk), Start::Unsound);
-    // The first poll comes much later.
+    // The next regular poll is much later.
     time::sleep(Duration::from_secs(1)).await;
     assert_eq!(fixture.n_refused(), 1);
     fixture.write(&text("mended"));
@@ -255,7 +255,7 @@ async fn a_bad_file_keeps_the_last_good_set_and_is_logged_once() {
     );
 }
 
-/// Rewrites the file at each read, as long as the test wants.
+/// Files whose main file changes at each read, as long as the test wants.
 struct Restless {
     writing: AtomicBool,
     n_reads: AtomicUsize,

@@ -1,5 +1,5 @@
-//! Hostile requests: none of them may crash, hang or grow the process without bound. Wall time is
-//! not measured here; limits bound it.
+//! Hostile requests must not crash or hang the process, nor let it grow without bound. Wall time is
+//! not measured, because limits bound it.
 
 use proptest::prelude::{prop, proptest};
 
@@ -85,7 +85,7 @@ async fn a_wrong_request_is_refused_with_a_problem_and_changes_nothing() {
     assert!(judged_by(&register).is_empty());
 }
 
-/// Method, path, headers, and the status that is expected.
+/// Method, path, headers, and expected status.
 type Call<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], u16);
 
 #[tokio::test]
@@ -238,7 +238,7 @@ async fn nothing_grows_without_bound() {
                 .contains("more than 1000 registrations"),
         "{problem}"
     );
-    // Attributes that selectors name keep their numbers for ever.
+    // Attributes that selectors name are never renumbered.
     for round in 0..MAX_KEYS / 500 + 1 {
         let attributes: serde_json::Map<String, Value> = (0..500)
             .map(|n| (format!("k{round}.{n}"), json!("x")))
@@ -276,7 +276,7 @@ async fn nothing_grows_without_bound() {
                 .contains("more than 1000 patterns"),
         "{problem}"
     );
-    // The same number of names, reached step by step.
+    // The same number of names, registered step by step.
     for n in 0..40 {
         let (status, _, problem) = call(
             &register,
@@ -359,7 +359,7 @@ async fn a_question_that_would_take_too_long_is_refused_before_it_is_answered() 
     );
 }
 
-/// A criterion with a pattern that counts as slow but is quick for the texts of these tests.
+/// A criterion with a pattern that counts as slow, but is fast on the texts of these tests.
 fn slow_criterion(n: usize) -> Value {
     let slow = json!({ "name": "read", "result": "![a-z ]{120}" });
     json!({ "name": format!("c{n}"), "evaluate": { "tool_calls": { "disallowed": [slow] } } })
@@ -375,7 +375,7 @@ async fn criteria_of_files_and_of_the_api_share_the_searches_of_a_trace() {
             call(&register, "PUT", &path, &[], &slow_criterion(n).to_string()).await;
         assert_eq!(status, 201, "{answer}");
     }
-    // Each takes more than half of the budget of one evaluation.
+    // Each criterion takes more than half of the budget of one evaluation.
     let read = json!({ "name": "read", "result": "ignore ".repeat(1_500) });
     let question = json!({ "trajectory": { "tool_calls": vec![read; 70] } });
     let (status, _, answer) = call(
@@ -401,7 +401,7 @@ async fn criteria_of_files_and_of_the_api_share_the_searches_of_a_trace() {
 #[tokio::test]
 async fn all_runs_of_a_question_share_the_searches_of_a_trace() {
     let register = register("");
-    // Three calls of each run, none with a value that is too long to be kept.
+    // Three calls of each run, all with values that are short enough to be stored.
     let call_of = |number: usize| {
         json!({
             "traceId": format!("{:032x}", number / 3 + 1), "spanId": format!("{:016x}", number + 1),
@@ -442,7 +442,8 @@ async fn all_runs_of_a_question_share_the_searches_of_a_trace() {
 #[tokio::test]
 async fn a_document_full_of_mistakes_is_answered_with_some_of_them_and_their_number() {
     let register = register("");
-    // Each mistake shows its line: with the whole line, these would take gigabytes.
+    // A report shows the line of each mistake. If it showed whole lines, these reports would take
+    // gigabytes.
     let criteria = json!({ "criteria": vec![json!({ "x": 1 }); 5_000] }).to_string();
     let keys = format!(
         "{{{}}}",
@@ -471,7 +472,7 @@ async fn a_document_full_of_mistakes_is_answered_with_some_of_them_and_their_num
 }
 
 proptest! {
-    /// Any text at all gets an answer, and never a server error.
+    /// Any text gets a response, and never a server error.
     #[test]
     fn any_body_gets_an_answer(
         body in ".{0,200}",

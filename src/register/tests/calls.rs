@@ -1,4 +1,4 @@
-//! The life of criteria in the API.
+//! Registering, reading, replacing and deleting criteria through the API.
 
 mod judging;
 
@@ -31,7 +31,7 @@ async fn a_criterion_is_registered_read_replaced_and_taken_out() {
         .0,
         304
     );
-    // JSON is accepted like YAML, and gives the same revision.
+    // JSON is accepted like YAML, and results in the same revision.
     let json = made["criterion"].to_string();
     let (status, _, same) = call(
         &register,
@@ -190,7 +190,7 @@ async fn a_whole_set_is_replaced_at_once_or_not_at_all() {
         .0,
         412
     );
-    // With one mistake nothing is applied; both mistakes are reported, each at its place.
+    // One mistake prevents the whole change. Both mistakes are reported, each at its position.
     let wrong = "criteria:\n- { name: d, evaluate: { tool_call_ordr: {} } }\
         \n- { name: e, threshold: 2, evaluate: { tool_call_order: { tool_calls_order: [y] } } }\n";
     let (status, _, problem) = call(
@@ -436,7 +436,7 @@ async fn the_openapi_document_lists_every_route_and_explains_every_status() {
             );
         }
     }
-    // The limits that the document repeats.
+    // The document repeats these limits.
     let longest_name = document.pointer("/components/parameters/name/schema/maxLength");
     assert_eq!(longest_name, Some(&json!(MAX_NAME_LENGTH)));
     let description = document["info"]["description"].as_str().unwrap();
@@ -450,7 +450,7 @@ async fn the_openapi_document_lists_every_route_and_explains_every_status() {
         reasons,
         Some(&expected.chain([Value::Null]).collect::<Value>())
     );
-    // Every reference in it resolves.
+    // Every reference in the document must resolve.
     let text = document.to_string();
     for target in text
         .split("\"$ref\":\"#")

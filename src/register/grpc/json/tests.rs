@@ -1,6 +1,6 @@
 //! Criteria as messages and back, and the messages' fields compared with those of the types that
-//! read documents. Does not prove that clients in other languages work; the Python client in
-//! docs/criteria-api.md does.
+//! read documents. The tests do not prove that clients in other languages work; the Python client
+//! in docs/criteria-api.md does.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ fn criterion_message() -> MessageDescriptor {
     POOL.get_message_by_name("spanscore.v1.Criterion").unwrap()
 }
 
-/// One of each evaluator with every field.
+/// One criterion for each evaluator, with every field.
 fn every_evaluator() -> Vec<Value> {
     let of = |evaluate: Value| json!({ "name": "a", "evaluate": evaluate });
     vec![
@@ -184,7 +184,7 @@ fn a_criterion_keeps_its_revision_on_the_way_through_a_message() {
             .unwrap_or_else(|error| panic!("{written}: {error}"));
         let message = super::super::criterion(&criterion).unwrap();
         let bytes = message.encode_to_vec();
-        // The descriptors have every field that the generated types write.
+        // The descriptors must have every field that the generated types write.
         let dynamic = DynamicMessage::decode(criterion_message(), bytes.as_slice()).unwrap();
         assert_eq!(dynamic.unknown_fields().count(), 0, "{written}");
         let message = messages::Criterion::decode(bytes.as_slice()).unwrap();
@@ -246,7 +246,7 @@ fn compare(
             field.name()
         );
     }
-    // Only null is accepted in some fields, which a message leaves out.
+    // Some fields accept only null, which a message omits.
     let set = (properties.iter()).filter(|(_, property)| property["type"] != "null");
     for (name, property) in set {
         let field = fields
@@ -271,7 +271,7 @@ fn compare(
     }
 }
 
-/// Follows references, and among several spellings picks the one with fields.
+/// Follows references. If a value has several spellings, picks the one with fields.
 fn resolved<'a>(whole: &'a Value, mut schema: &'a Value) -> &'a Value {
     loop {
         if let Some(target) = schema.get("$ref").and_then(Value::as_str) {

@@ -1,4 +1,4 @@
-//! `POST /v1/evaluate`: trajectories and traces are judged as `replay` would.
+//! `POST /v1/evaluate` judges trajectories and traces as `replay` does.
 
 use crate::register::tests::*;
 
