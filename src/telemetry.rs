@@ -1,9 +1,8 @@
-//! Counts and logs the sidecar's events: one row for each event. Metrics are named like the
-//! OpenTelemetry Collector's if it has an equal one.
+//! Counts and logs the sidecar's events, one row for each event. A metric has the name of the
+//! OpenTelemetry Collector's metric if the Collector has an equal one.
 
 /// Defines an event for each row: a struct with these fields, and `emit`, which runs the block with
-/// the fields as variables. A row names the telemetry that it counts in; a row that only logs names
-/// none.
+/// the fields as variables. A row that counts names its telemetry; a row that only logs does not.
 macro_rules! events {
     ($(
         $(#[$meta:meta])*
@@ -18,7 +17,6 @@ macro_rules! events {
         }
 
         impl $(<$life>)? $name $(<$life>)? {
-            /// Counts and logs the event.
             pub fn emit(self $(, $telemetry: &Telemetry)?) {
                 let Self { $($field),* } = self;
                 $body
@@ -107,8 +105,8 @@ pub type MetricsSource = Arc<dyn Fn(&mut MetricsPage) + Send + Sync>;
 /// All counts, the health and the status of the sidecar.
 #[derive(Debug)]
 pub struct Telemetry {
-    /// Counted without a lock that connections would share, because every request changes these
-    /// counts.
+    /// Every request changes these counts, so they are counted without a lock that connections
+    /// would share.
     items: ItemAccounting,
     metrics: Metrics,
     /// Separate from the metrics, because probes must not wait for a scrape.
@@ -130,8 +128,8 @@ impl Default for Telemetry {
             alarms_logged: Mutex::default(),
             kafka_clients: Mutex::default(),
         };
-        // Shown as zero from the start, so that an alert on an event that should never happen need
-        // not wait for its series to appear.
+        // Show these metrics as zero from the start, so that alerts on rare events work before the
+        // first event.
         telemetry.metrics.late_spans.add([], 0);
         telemetry.metrics.unscored_spans.add([], 0);
         TracesHeld::default().emit(&telemetry);

@@ -1,10 +1,9 @@
 //! Reads a request's body into one contiguous message, with a permit for its memory.
 //!
-//! The permit grows as bytes arrive or are decompressed, so that a sender that announces much and
-//! sends little, or sends little that decompresses to much, uses only the memory of real bytes
-//! (plus 4 MiB in advance, once there are 32 KiB; plus 64 KiB of compressed bytes). The length that
-//! a compressed body claims is trusted only if the body has arrived in full, and only during
-//! decompression.
+//! The permit grows as bytes arrive or are decompressed, so a sender uses only the memory of real
+//! bytes, whatever length it announces and however much its body decompresses to (plus 4 MiB in
+//! advance, once there are 32 KiB; plus 64 KiB of compressed bytes). The length that a compressed
+//! body claims is trusted only if the body has arrived in full, and only during decompression.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -29,17 +28,17 @@ const TOTAL_TIMEOUT: Duration = Duration::from_secs(120);
 /// which may be much larger.
 const COPY_BELOW: usize = 16 << 10;
 
-/// Compressed bytes that are collected and decompressed in one call. Most requests fit, and a
-/// stream that ends in the call in which it started is inflated without copies into a window. A
-/// call takes a few milliseconds, unless a bomb decompresses to the limit of a request.
+/// Size of the pieces of a compressed body that are decompressed in one call. Most bodies have one
+/// piece, and a stream that starts and ends in the same call is inflated without copies into a
+/// window. A call takes a few milliseconds, unless a bomb decompresses to the limit of a request.
 const DECOMPRESSED_AT_ONCE: usize = 64 << 10;
 
 /// Minimum capacity of a growing buffer, in bytes.
 const MIN_CAPACITY: usize = 4 << 10;
 
-/// Maximum bytes of an announced message that are allocated at once, when some of it has arrived:
-/// growing step by step copies a message of 2 MB twice, each time into new pages, which is a third
-/// of the cost of receiving it.
+/// Maximum bytes of an announced message that are allocated in advance, once some of it has
+/// arrived. Growing in steps would copy a message of 2 MB twice, each time into new pages, which is
+/// a third of the cost of receiving it.
 const RESERVED_AT_ONCE: usize = 4 << 20;
 
 /// Decompressed bytes that a sender must have sent before its announced length is trusted.
@@ -53,14 +52,13 @@ const MAPPED_FROM: usize = 4 << 20;
 /// our answer instead of a broken pipe and can reuse the connection.
 const DISCARD_LIMIT: usize = 128 << 20;
 
-/// Timeout for discarding a body.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Limits on the size of a request.
 #[derive(Debug, Clone)]
 pub(super) struct BodyLimits {
-    /// Maximum bytes after decompression, by the setting that limits them; the lowest limit
-    /// applies, which is never more than the budget.
+    /// Maximum bytes after decompression, each with the setting that defines it. The lowest maximum
+    /// applies; it is never more than the budget.
     pub(super) sizes: Vec<(Bound, &'static str)>,
     /// The budget of all requests in arrival.
     pub(super) budget: Arc<EvictingBudget>,
@@ -173,7 +171,6 @@ where
 
 // === MessagePrefix ===
 
-/// The prefix of a gRPC message.
 struct MessagePrefix {
     compressed: bool,
     length: usize,
@@ -337,7 +334,6 @@ impl<'a> MessageBuffer<'a> {
         self.collect(&chunk)
     }
 
-    /// Adds uncompressed bytes.
     fn push(&mut self, chunk: Bytes) -> Result<(), RequestError> {
         if self.n_received > self.limits.max_size() {
             return Err(self.limits.too_large());
@@ -422,8 +418,8 @@ impl<'a> MessageBuffer<'a> {
         // Real telemetry does not decompress to more than a thousand times its size.
         let claimed = claimed.map(|len| len.min(pending.len() << 10));
         decoder.feed(pending, bytes, |bytes, n_unread| {
-            // Assume that the rest decompresses like the beginning; an eighth more saves the last
-            // step.
+            // Assume that the rest decompresses like the beginning. An eighth more usually saves
+            // the last step.
             let n_read = (*n_fed - n_unread).max(1);
             let in_all = || {
                 (bytes.len() + bytes.len() / 8).saturating_mul(announced.unwrap_or_default())
@@ -501,8 +497,8 @@ impl<'a> MessageBuffer<'a> {
     }
 }
 
-/// Allocates space for `n_more` bytes, at least doubling, so that a body is not copied repeatedly.
-/// Returns the number of bytes that the buffer may then have.
+/// Allocates space for `n_more` bytes, and at least doubles the buffer, so that a body is not
+/// copied repeatedly. Returns the size up to which the buffer may grow.
 fn grow(
     bytes: &mut Vec<u8>,
     granted: usize,
@@ -514,7 +510,7 @@ fn grow(
     if bytes.len() > limits.max_size() {
         return Err(limits.too_large());
     }
-    // One byte more than allowed: if it is used, the body is too large.
+    // Allow one byte more than the maximum: if it is used, the body is too large.
     let max_len = announced.unwrap_or(limits.max_size() + 1);
     let wanted = (bytes.len() + n_more)
         .max(granted * 2)

@@ -16,7 +16,7 @@ use crate::listen::{PeerAddress, is_loopback_name};
 /// Time in seconds for which a browser may cache the answer to a preflight: Chrome's maximum.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
 
-/// `cors_allowed_origins`.
+/// The origins in `cors_allowed_origins`.
 #[derive(Debug)]
 pub(super) struct Cors {
     origins: Vec<OriginPattern>,

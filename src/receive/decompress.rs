@@ -102,7 +102,6 @@ impl Encoding {
     }
 }
 
-/// Decompresses one body.
 pub(super) struct Decoder {
     codec: Codec,
     /// True between two members or frames, the only position where a body may end.
@@ -131,8 +130,8 @@ impl Decoder {
             let before = (input.len(), output.len());
             match &mut self.codec {
                 Codec::Gzip(gzip) => {
-                    // A gzip file is a sequence of members (RFC 1952, section 2.2): after one comes
-                    // the end or another member.
+                    // A gzip file is a sequence of members (RFC 1952, section 2.2): each is
+                    // followed by another member or by the end.
                     if self.at_end && !input.is_empty() {
                         *gzip = Decompress::new_gzip(15);
                         self.at_end = false;
@@ -159,7 +158,7 @@ impl Decoder {
                 }
             }
             let all_read = input.is_empty() && (self.at_end || output.len() < output.capacity());
-            // A decoder that has input and space, and neither reads nor writes, never will.
+            // A decoder that has input and space, but neither reads nor writes, is stuck.
             let stalled = before == (input.len(), output.len()) && output.len() < output.capacity();
             match (all_read, stalled) {
                 (true, _) => return Ok(()),
@@ -186,7 +185,7 @@ impl Decoder {
     }
 }
 
-/// Runs one step; returns `true` at the end of the stream.
+/// Runs one step. Returns `true` at the end of the stream.
 fn inflate(
     decompress: &mut Decompress,
     input: &mut &[u8],
@@ -199,7 +198,7 @@ fn inflate(
     Ok(status == Status::StreamEnd)
 }
 
-/// Runs one step; returns `true` at the end of a frame, if all output was written.
+/// Runs one step. Returns `true` at the end of a frame, if all output was written.
 fn unzstd(
     zstd: &mut Zstd<'static>,
     input: &mut &[u8],

@@ -150,9 +150,9 @@ where
         }
     };
     let limits = &inner.settings.limits;
-    // A client that sends `Expect: 100-continue` is refused at once; reading the body would make
-    // hyper answer `100 Continue`. JSON is transcoded, mostly to fewer bytes, so its length is not
-    // the memory that it needs.
+    // Refuse a client that sends `Expect: 100-continue` before reading the body, because reading it
+    // would make hyper answer `100 Continue`. JSON is transcoded, mostly to fewer bytes, so its
+    // length is not the memory that it needs.
     let peer = permit.peer();
     let check_room = |n_bytes| match format {
         Format::Protobuf => inner.check_room(signal, peer, n_bytes),
@@ -185,8 +185,8 @@ fn signal(path: &str) -> Option<Signal> {
     Signal::ALL.into_iter().find(is_named)
 }
 
-/// Returns the format of one of the two media types of the specification; parameters such as a
-/// charset do not matter.
+/// Returns the format of one of the two media types of the specification. Ignores parameters, for
+/// example the charset.
 fn format(headers: &HeaderMap) -> Option<Format> {
     let value = headers.get(CONTENT_TYPE)?.to_str().ok()?;
     match value.split(';').next().unwrap_or_default().trim() {

@@ -1,7 +1,7 @@
-//! A large message in arrival, in separately mapped memory, which the system gets back when the
-//! message is dropped. The allocator would keep the bytes until the thread that allocated them has
-//! allocated a hundred times more. Another thread may drop them, so the messages of a flood, each
-//! refused and released from the budget, would fill a container.
+//! Receives a large message into separately mapped memory, which returns to the system when the
+//! message is dropped. The allocator would retain the memory until the thread that allocated it has
+//! allocated a hundred times more. Another thread may drop the message, so a flood of messages that
+//! are refused, and no longer count against the budget, would fill a container.
 
 use bytes::Bytes;
 use memmap2::MmapMut;

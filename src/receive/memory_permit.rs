@@ -8,8 +8,8 @@ use super::request_error::RequestError;
 use crate::fair::{EvictingBudget, Reservation};
 use crate::heap;
 
-/// Maximum bytes of a brief request, for which other requests of its peer yield after a short
-/// pause: a brief request has usually arrived in full when reading begins.
+/// Maximum bytes of a brief request. A brief request evicts other requests of its peer after a
+/// short pause, because it has usually arrived in full when reading begins.
 const BRIEF: usize = 64 << 10;
 
 /// The bytes of one request in the budget of all requests in arrival, released on drop.
@@ -20,7 +20,7 @@ pub(super) struct MemoryPermit {
     peer: PeerId,
     /// Bytes in addition to the message.
     fixed: usize,
-    /// Size of the decompressor's window: so many bytes of the message are in memory twice.
+    /// Size of the decompressor's window: this many bytes of the message are in memory twice.
     window: usize,
     /// The announced length; 0 if there is none, as in most gRPC requests.
     announced: usize,
@@ -50,7 +50,6 @@ impl MemoryPermit {
         })
     }
 
-    /// Returns the sender of the request.
     pub(super) fn peer(&self) -> PeerId {
         self.peer
     }
@@ -71,7 +70,7 @@ impl MemoryPermit {
         self.fixed = self.fixed.saturating_sub(n_bytes);
     }
 
-    /// Counts the first `n_bytes` of the message twice from here on.
+    /// From now on counts the first `n_bytes` of the message twice.
     pub(super) fn set_window(&mut self, n_bytes: usize) {
         self.window = n_bytes;
     }

@@ -59,7 +59,7 @@ pub struct Received {
 
 /// Accepts or refuses received requests.
 pub trait RequestSink: Send + Sync + 'static {
-    /// Returns the attributes to keep for scoring; `None` if scoring is off.
+    /// Returns the attributes to store for scoring; `None` if scoring is off.
     fn admission(&self) -> Option<Arc<dyn SpanAdmission>>;
 
     /// Returns an error if a request of at least `n_bytes` would be refused. Call it before a body
@@ -73,9 +73,9 @@ pub trait RequestSink: Send + Sync + 'static {
 /// The time at which a request must be acknowledged.
 #[derive(Debug)]
 pub enum Acknowledgement {
-    /// At once.
+    /// Immediately.
     Now,
-    /// Once the journal has the request, which the journal may still refuse.
+    /// After the journal has stored the request, which it may still refuse.
     WhenKept(oneshot::Receiver<Result<(), QueueRefusal>>),
 }
 
@@ -251,8 +251,8 @@ enum Format {
 const LONG_PROTOBUF: usize = 4 << 20;
 const LONG_JSON: usize = 256 << 10;
 
-/// Number of times that the bytes of JSON count as in flight. During transcoding, memory contains
-/// the JSON and the protobuf, which is usually smaller and at worst four times larger (a `0,` in a
+/// Factor by which the bytes of JSON count as in flight. During transcoding, memory contains the
+/// JSON and the protobuf, which is usually smaller and at worst four times larger (a `0,` in a
 /// histogram's counts becomes eight bytes).
 const JSON_FACTOR: usize = 4;
 
@@ -398,9 +398,8 @@ impl ReceiverShared {
     }
 }
 
-/// A valid message.
 struct ValidatedMessage {
-    /// The message as protobuf.
+    /// The message, as protobuf.
     body: Bytes,
     permit: MemoryPermit,
     /// Number of items to forward.
@@ -410,8 +409,8 @@ struct ValidatedMessage {
     batch: span::Batch,
 }
 
-/// Transcodes JSON, then validates the message and counts its items. Takes the permit along: if the
-/// sender disconnects during the validation, memory that is still in use is not released.
+/// Transcodes JSON, then validates the message and counts its items. Owns the permit, so that
+/// memory in use stays reserved if the sender disconnects during the validation.
 fn validate(
     signal: Signal,
     format: Format,

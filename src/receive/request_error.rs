@@ -35,11 +35,10 @@ pub(super) enum RequestError {
     Unsupported(String),
     /// The sender disconnected before the end of the request and gets no answer.
     Interrupted(String),
-    /// Too many bytes are being received.
+    /// The bytes of all requests in arrival reach their limit.
     InFlightFull,
     /// The sender took too long, and other requests need its memory.
     TooSlow,
-    /// The forward queue refused the request.
     Refused(QueueRefusal),
 }
 

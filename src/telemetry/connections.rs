@@ -12,7 +12,6 @@ events! {
     }
 }
 
-/// A connection was accepted.
 #[derive(Debug)]
 pub struct ConnectionOpened {
     /// The setting of the port.

@@ -18,7 +18,6 @@ pub struct DestinationOpened {
     pub queue: &'static str,
     /// The setting or variable with the endpoint.
     pub origin: String,
-    /// The endpoint.
     pub endpoint: String,
 }
 
@@ -51,13 +50,10 @@ pub struct DestinationAnswers(Arc<Mutex<DestinationStatus>>);
 /// An attempt to deliver a request has ended.
 #[derive(Debug)]
 pub struct AttemptEnded<'a> {
-    /// Time of the answer.
     pub at: Instant,
-    /// Result of the attempt.
     pub answer: Answer<'a>,
 }
 
-/// The result of an attempt.
 #[derive(Debug, Clone, Copy)]
 pub enum Answer<'a> {
     /// The destination accepted the request, or requested a smaller one or a pause.
@@ -69,7 +65,6 @@ pub enum Answer<'a> {
 }
 
 impl AttemptEnded<'_> {
-    /// Stores the answer.
     pub fn emit(self, answers: &DestinationAnswers) {
         let Self { at, answer } = self;
         let error = |text: &str| Some((at, abbreviated(text, MAX_ERROR).into_owned()));
@@ -87,16 +82,13 @@ impl AttemptEnded<'_> {
     }
 }
 
-/// The status of one destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DestinationStatus {
     /// `forward`, `score_spans`, …
     pub queue: &'static str,
     /// The setting or variable with the endpoint.
     pub origin: String,
-    /// The endpoint.
     pub endpoint: String,
-    /// The result of the last attempt.
     pub state: DestinationState,
     /// Time of the last accepted request.
     pub last_accepted: Option<Instant>,
@@ -111,7 +103,6 @@ pub struct DestinationStatus {
 pub enum DestinationState {
     /// No attempt yet.
     Untried,
-    /// The destination accepted the request.
     Accepts,
     /// The destination permanently refused the request.
     Refuses,

@@ -8,10 +8,10 @@ const MAX_ALARMS_LOGGED: u64 = 10;
 /// The alarms of the current second.
 #[derive(Debug, Default)]
 pub(super) struct AlarmsLogged {
-    /// The Unix time of the last line, and the number of lines in that second.
+    /// The Unix time of the last log line in seconds, and the number of lines in that second.
     second: u64,
     n_lines: u64,
-    /// Number of alarms since then without a line.
+    /// Number of alarms since then that were not logged.
     n_more: u64,
 }
 
@@ -33,7 +33,7 @@ events! {
         telemetry.metrics.scores_dropped.add([shape, reason], n_items);
     }
 
-    /// Evaluations were not printed because the reader of standard output is too slow.
+    /// Evaluations were not printed, because the reader of standard output is too slow.
     ScoresUnprinted { n_items: u64, reason: &'static str } (telemetry) {
         telemetry.metrics.scores_dropped.add(["print", reason], n_items);
     }

@@ -7,12 +7,10 @@ use std::time::Duration;
 
 use super::{Telemetry, metrics};
 
-/// A queue was opened.
 #[derive(Debug)]
 pub struct QueueOpened {
     /// `forward`, `scores`, …
     pub queue: &'static str,
-    /// The capacity in bytes.
     pub capacity: usize,
 }
 
@@ -36,17 +34,14 @@ pub struct QueueSize {
     capacity: Arc<AtomicI64>,
 }
 
-/// A queue grew or shrank.
 #[derive(Debug)]
 pub struct QueueResized {
     /// Bytes in the queue, requests in flight included.
     pub n_bytes: usize,
-    /// The capacity in bytes.
     pub capacity: usize,
 }
 
 impl QueueResized {
-    /// Sets the gauges.
     pub fn emit(self, size: &QueueSize) {
         metrics::store(&size.n_bytes, self.n_bytes);
         metrics::store(&size.capacity, self.capacity);
@@ -59,7 +54,7 @@ events! {
         telemetry.metrics.exporter_retries.add([queue], 1);
     }
 
-    /// One request keeps failing while others succeed: the cause is the request, not the peer.
+    /// One request fails repeatedly while others succeed: the cause is the request, not the peer.
     RequestHeldUp {
         origin: String,
         signal: &'static str,
@@ -241,35 +236,28 @@ events! {
     }
 }
 
-/// Spans that are written to Kafka as well as to a downstream, by outcome.
+/// Outcomes of spans that are written to Kafka in addition to a downstream.
 #[derive(Debug)]
 pub enum SpansToKafka {
     /// Undelivered spans of the journal at the start.
     Restored {
-        /// Number of items.
         n_items: u64,
     },
     /// Spans that were enqueued.
     Accepted {
-        /// Number of items.
         n_items: u64,
     },
     /// Spans that the brokers acknowledged.
     Sent {
-        /// Number of items.
         n_items: u64,
     },
-    /// Spans that were dropped.
     Dropped {
-        /// Number of items.
         n_items: u64,
-        /// The reason.
         reason: &'static str,
     },
 }
 
 impl SpansToKafka {
-    /// Counts the spans.
     pub fn emit(self, telemetry: &Telemetry) {
         let metrics = &telemetry.metrics;
         match self {

@@ -62,7 +62,6 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Interval between heartbeats.
     pub const INTERVAL: Duration = Duration::from_secs(1);
 
     /// Reports that the worker is alive.
@@ -72,7 +71,7 @@ impl Heartbeat {
         }
     }
 
-    /// Reports an intended end of the worker.
+    /// Records an intended end of the worker.
     pub fn finish(self) {
         self.telemetry.health().workers.remove(&self.id);
     }
@@ -80,7 +79,7 @@ impl Heartbeat {
 
 impl Drop for Heartbeat {
     fn drop(&mut self) {
-        // After `finish` the worker is not listed.
+        // `finish` has already removed the worker from the list.
         if let Some(worker) = self.telemetry.health().workers.get_mut(&self.id) {
             worker.dead = true;
         }
@@ -147,12 +146,10 @@ impl Telemetry {
             .collect()
     }
 
-    /// Returns the current phase.
     pub fn phase(&self) -> Phase {
         self.health().phase
     }
 
-    /// Enters a phase.
     pub fn enter(&self, phase: Phase) {
         self.health().phase = phase;
     }

@@ -40,7 +40,8 @@ pub(super) struct SignalAccount {
     accepted: AtomicU64,
     restored: AtomicU64,
     sent: AtomicU64,
-    /// Separate from other drops: every request of a signal that is not forwarded ends here.
+    /// Separate from other drops, because every request of a signal that is not forwarded is
+    /// counted here.
     discarded: AtomicU64,
     rare: Mutex<RareCounts>,
 }
@@ -83,14 +84,14 @@ impl SignalAccount {
         self.rare.lock()
     }
 
-    /// Adds undelivered items of the journal from before the start.
+    /// Adds undelivered items that the journal had at the start.
     pub(super) fn restored(&self, n_items: u64) {
         self.restored.fetch_add(n_items, Ordering::Relaxed);
     }
 
-    /// Reads the outcomes before the number of accepted items; an item is counted as accepted
-    /// before its outcome. So the numbers balance without a lock: every item that is neither sent
-    /// nor dropped is queued.
+    /// Reads the outcomes before the number of accepted items, because an item is counted as
+    /// accepted before its outcome. Every item that is neither sent nor dropped is queued, so the
+    /// numbers balance without a lock.
     fn read(&self) -> ItemCounts {
         let (mut dropped, refused) = {
             let rare = self.rare();
@@ -116,7 +117,7 @@ impl SignalAccount {
 }
 
 impl ItemCounts {
-    /// Writes the metrics of one signal; `items` is the word for its items in the names.
+    /// Writes the metrics of one signal. The names of the metrics contain `items`.
     fn write(&self, items: &str, page: &mut MetricsPage) {
         let words = items.replace('_', " ");
         let dropped: u64 = self.dropped.values().sum();
@@ -185,7 +186,7 @@ events! {
         *telemetry.items.signal(signal).rare().dropped.entry(reason).or_default() += n_items;
     }
 
-    /// A request was accepted and discarded at once: the backend does not accept the signal, or
+    /// A request was accepted and immediately discarded: the backend does not accept the signal, or
     /// there is no backend. Counted as dropped with the reason `discarded`.
     ItemsDiscarded { signal: &'static str, n_items: u64 } (telemetry) {
         let account = telemetry.items.signal(signal);

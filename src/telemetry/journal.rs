@@ -10,7 +10,6 @@ use crate::rfc3339::rfc3339;
 /// The states of a log, in the order of [`JournalMetrics::set_state`].
 const STATES: [&str; 4] = ["ok", "full", "disk_full", "disk_error"];
 
-/// The metrics of one log.
 #[derive(Debug)]
 pub struct JournalMetrics {
     /// The name of the log: `requests`, …
@@ -42,37 +41,36 @@ impl JournalMetrics {
         }
     }
 
-    /// The log's files changed. `oldest` is the Unix time of the oldest undelivered record in
-    /// seconds.
+    /// Records that the log's files changed. `oldest` is the Unix time of the oldest undelivered
+    /// record in seconds.
     pub fn resized(&self, size: u64, n_segments: usize, oldest: Option<u64>) {
         self.size.store(size, Ordering::Relaxed);
         self.n_segments.store(n_segments as u64, Ordering::Relaxed);
         self.oldest.store(oldest.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Returns the name of the log: `requests`, `kafka` or `scores`.
     pub fn log(&self) -> &'static str {
         self.log
     }
 
-    /// Sets the state of the log: `ok`, `full`, `disk_full` or `disk_error`.
+    /// Records the state of the log: `ok`, `full`, `disk_full` or `disk_error`.
     pub fn set_state(&self, state: &'static str) {
         let idx = STATES.iter().position(|known| *known == state);
         let idx = idx.and_then(|idx| i64::try_from(idx).ok());
         self.state_idx.store(idx.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// A group was written and synced.
+    /// Records how long it took to write and sync a group.
     pub fn synced(&self, took: Duration) {
         self.syncs.observe(took);
     }
 
-    /// A request became durable this long after it was enqueued.
+    /// Records how long after its arrival in the queue a request became durable.
     pub fn acknowledged(&self, after: Duration) {
         self.acknowledgements.observe(after);
     }
 
-    /// A sender repeated a request that the log already had at the start.
+    /// Counts a request that the log already had at the start and that its sender repeated.
     pub fn resent(&self) {
         self.n_resent.fetch_add(1, Ordering::Relaxed);
     }

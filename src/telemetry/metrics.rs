@@ -19,8 +19,8 @@ macro_rules! metrics {
         $(#[doc = $help:literal])+
         $field:ident: $kind:ident[$($label:literal),*] = $name:literal;
     )+) => {
-        /// Every counter and gauge that events change. Values that are computed at a scrape have
-        /// other writers: `item_accounting`, `process`, `coverage`, `journal`, the page, the
+        /// Every counter and gauge that events change. Other code writes values that are computed
+        /// at a scrape: `item_accounting`, `process`, `coverage`, `journal`, the page, the
         /// receivers and Kafka.
         #[derive(Debug)]
         pub(super) struct Metrics {
@@ -177,8 +177,8 @@ pub(super) struct Counter<const N: usize>(Family<N>);
 #[derive(Debug)]
 pub(super) struct Gauge<const N: usize>(Family<N>);
 
-/// The series of one metric, created when their label values first appear. A label's values come
-/// from small fixed sets.
+/// The series of one metric, each created when its label values first appear. The values of a label
+/// are a small fixed set.
 #[derive(Debug)]
 struct Family<const N: usize> {
     name: &'static str,
@@ -210,7 +210,6 @@ impl<const N: usize> Counter<N> {
         before.cast_unsigned() + n
     }
 
-    /// Returns the value of a series.
     pub(super) fn value(&self, label_values: [&'static str; N]) -> u64 {
         let series = self.0.series(label_values);
         series.load(Ordering::Relaxed).cast_unsigned()

@@ -10,19 +10,17 @@ pub struct MetricsPage {
     started_unix_nanos: u64,
 }
 
-/// The type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
     /// A sum that only grows. The names of its samples end in `_total`.
     Counter,
-    /// A value that goes up and down.
+    /// A value that can increase and decrease.
     Gauge,
     /// Counts of observations by upper bound.
     Histogram,
 }
 
 impl MetricsPage {
-    /// The content type of the text.
     pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
     /// Creates an empty page; `started_unix_nanos` is the start of the process.
@@ -85,8 +83,8 @@ impl MetricsPage {
     }
 
     /// Writes the start time of a series of the counter or histogram that was started last.
-    /// Prometheus can derive a zero from it; without a zero, the first event of a new series is no
-    /// increase.
+    /// Prometheus can derive a zero from the start time; without a zero, the first event of a new
+    /// series shows no increase.
     pub fn created<'a>(
         &mut self,
         name: &str,

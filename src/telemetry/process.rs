@@ -1,5 +1,5 @@
-//! Writes the resources that the process uses, as the system reports them, and its version. Omits
-//! metrics that the system does not report (outside Linux).
+//! Writes the version of spanscore, and the resources that the process uses. Omits metrics that the
+//! system does not report (outside Linux).
 
 use rustix::time::{ClockId, clock_gettime};
 

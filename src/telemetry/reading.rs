@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Telemetry;
 
-/// A client of Kafka.
 #[derive(Debug)]
 pub(super) struct KafkaClient {
     /// The client's role: `writer` or `judge`.

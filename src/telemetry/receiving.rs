@@ -8,7 +8,7 @@ use text::truncated;
 use super::Telemetry;
 
 events! {
-    /// A request was refused. Its sender retries, or is told not to.
+    /// A request was refused. Its sender retries unless retrying is useless.
     IncomingRefused {
         signal: &'static str,
         n_items: u64,

@@ -46,7 +46,7 @@ events! {
         }
     }
 
-    /// A set of criteria came into force.
+    /// A set of criteria became active.
     CriteriaInForce {
         n_criteria: usize,
         n_api: usize,
@@ -69,7 +69,7 @@ events! {
         );
     }
 
-    /// Configuration files were reloaded; keys that can change at run time are in force.
+    /// Configuration files were reloaded; keys that can change at run time are active.
     ConfigurationReloaded {
         revision: String,
         changed: bool,
@@ -98,8 +98,8 @@ events! {
         }
     }
 
-    /// Configuration files cannot be used. The previous configuration stays in force: the last good
-    /// one, or the valid part of the one at the start.
+    /// Configuration files cannot be used. The previous configuration stays active: the last good
+    /// one, or the valid part of the configuration at the start.
     ConfigurationRefused { problems: String } (telemetry) {
         telemetry.metrics.config_reloads.add(["refused"], 1);
         telemetry.metrics.config_reload_failed.set([], 1);

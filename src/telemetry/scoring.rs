@@ -148,9 +148,7 @@ events! {
 /// The addresses of `assemble.peers` could not be resolved.
 #[derive(Debug)]
 pub struct PeersUnresolved<'a> {
-    /// The name.
     pub peers: &'a str,
-    /// The reason.
     pub error: String,
 }
 
@@ -209,7 +207,7 @@ events! {
         metrics.sessions_bytes.set([], session_bytes);
     }
 
-    /// The first log line: what this process does.
+    /// The first log line, with a summary of the configuration.
     ConfigurationInForce {
         downstream: Option<(String, String)>,
         writes_kafka: bool,

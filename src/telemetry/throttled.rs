@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// Minimum time between two lines of one kind.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Maximum number of kinds: peers write some of the texts that serve as a kind.
+/// Maximum number of kinds. Peers write some of the texts that serve as kinds.
 const MAX_KINDS: usize = 64;
 
 /// Allows one log line of each kind per minute.
@@ -17,7 +17,8 @@ pub struct Throttled<K: Ord = ()> {
 }
 
 impl<K: Ord> Throttled<K> {
-    /// Returns the number of suppressed lines since the last one, if a line of this kind is due.
+    /// Returns the number of lines of this kind that were suppressed since its last line; `None` if
+    /// a line must be suppressed now.
     pub fn ready(&mut self, kind: K, now: Instant) -> Option<u64> {
         let is_recent = |at: Instant| now.saturating_duration_since(at) < INTERVAL;
         if let Some((at, n_suppressed)) = self.kinds.get_mut(&kind) {

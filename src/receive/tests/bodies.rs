@@ -1,5 +1,5 @@
-//! Tests bodies without sockets: how they arrive in pieces, the memory they take, and when they are
-//! abandoned, on tokio's paused clock. Does not prove how hyper delivers bodies.
+//! Tests bodies without sockets: how they arrive in pieces, how much memory they take, and when
+//! they are abandoned, on tokio's paused clock. The tests do not prove how hyper delivers bodies.
 
 mod compressed;
 
@@ -260,8 +260,8 @@ async fn a_whole_body_takes_the_room_that_it_says_and_no_more() {
     assert!(held.bytes == plain);
 }
 
-/// The claimed length alone would be refused for lack of space, or would evict other requests. The
-/// real fault is the body.
+/// The claimed length alone would be refused for lack of memory, or would evict other requests. The
+/// actual mistake is in the body.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_claims_far_too_much_is_malformed_however_little_room_there_is() {
     let mut boasting = gzip(&text(100));

@@ -1,5 +1,5 @@
-//! Requests that need far more memory once read than their bytes. A span counts as the size of its
-//! struct.
+//! Requests whose parsed spans need far more memory than their bytes. Each span counts as the size
+//! of its struct.
 
 use super::super::body::Framing;
 use super::super::decompress::Encoding;
@@ -7,7 +7,7 @@ use super::bodies::Chunks;
 use super::read;
 use super::*;
 
-/// A request of `n` spans with an id and nothing else.
+/// A request of `n` spans that have only ids.
 fn request(n: usize) -> Vec<u8> {
     let span = [&[0x0a, 16][..], &[1; 16], &[0x12, 8], &[2; 8]].concat();
     let message = |tag: u32, content: &[u8]| {

@@ -1,5 +1,5 @@
 //! Tests OTLP/gRPC with tonic's clients, and with a bare HTTP/2 client for requests that tonic
-//! would not send. Does not prove how other languages' clients read the answers.
+//! would not send. The tests do not prove how other languages' clients read the answers.
 
 mod refusals;
 

@@ -1,5 +1,5 @@
 //! Tests OTLP/HTTP with hyper's client, and with raw bytes on a socket where their order matters.
-//! Does not prove how other languages' clients read the answers.
+//! The tests do not prove how other languages' clients read the answers.
 
 mod connections;
 mod refusals;
@@ -579,7 +579,7 @@ async fn a_page_of_another_host_may_not_send_to_a_loopback_address() {
         ("shop.example", Some("http://shop.example"), 200),
         ("localhost:4318", Some("http://localhost:4318"), 200),
         ("[::1]:4318", Some("http://[::1]:4318"), 200),
-        // Not a browser, such as an agent that reaches the port by a name of its own.
+        // Not a browser: for example an agent that has its own name for the host.
         ("spanscore", None, 200),
     ] {
         let mut headers = vec![JSON, ("host", host)];

@@ -1,6 +1,6 @@
 //! Tests the receiver over real sockets, on port 0: every answer of the protocol, and the next good
-//! request after each bad one. Does not prove that other programs' clients agree with ours (the
-//! sidecar's tests run those), nor what the scan finds.
+//! request after each bad one. The tests do not prove that other programs' clients agree with ours
+//! (the sidecar's tests run those clients), nor what the scan finds.
 
 mod bodies;
 mod dense;
@@ -181,7 +181,7 @@ impl Served {
         )
     }
 
-    /// Waits until no request uses memory. A permit is returned when its request's task ends, which
+    /// Waits until no request uses memory. A permit is released when its request's task ends, which
     /// may be shortly after the answer.
     pub(super) async fn assert_nothing_in_flight(&self) {
         eventually("all memory is returned", || {
@@ -289,7 +289,6 @@ pub(super) fn zstd(bytes: &[u8]) -> Vec<u8> {
     ::zstd::bulk::compress(bytes, 1).unwrap()
 }
 
-/// A gRPC message.
 pub(super) fn framed(compressed: u8, message: &[u8]) -> Vec<u8> {
     let mut framed = vec![compressed];
     framed.extend((message.len() as u32).to_be_bytes());

@@ -76,8 +76,8 @@ async fn a_body_about_as_long_as_one_piece_is_read_like_any_other() {
     }
 }
 
-/// Too small a guess would copy the body again; too large a guess would copy it at the end to
-/// return the rest.
+/// If the guess is too small, the body is copied again. If it is too large, the body is copied at
+/// the end to return the rest.
 #[tokio::test(start_paused = true)]
 async fn room_for_all_of_a_compressed_body_is_guessed_from_its_beginning() {
     let mut rng = fastrand::Rng::with_seed(7);

@@ -262,7 +262,7 @@ async fn a_request_without_room_is_refused_before_it_is_read() {
     assert_eq!(status(Some(1), JSON).await, 400);
     assert_eq!(served.refused_requests("traces", "queue_full"), 3);
 
-    // A client that sends `Expect` gets the refusal at once.
+    // A client that sends `Expect` is refused before it sends the body.
     served.intake.leave_room(1000);
     let mut wire = Wire::connect(&served).await;
     let head = "POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\n\
