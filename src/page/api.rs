@@ -1,4 +1,4 @@
-//! The page's part of the API: `/v1/runs`, the verdicts over time, and unrecognised spans.
+//! The API of the page: `/v1/runs`, the verdicts over time, and unrecognised spans.
 
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ async fn one(State(page): State<Page>, id: Id, uri: Uri) -> Result<Response, Api
     Ok(json_response(detail.to_string()))
 }
 
-/// Returns criteria that this run passes, as `spanscore init --from` would write them.
+/// Returns criteria that this run passes, in the form that `spanscore init --from` writes.
 async fn criterion(State(page): State<Page>, id: Id, uri: Uri) -> Result<Response, ApiError> {
     Query::read(&uri, &[])?;
     let run = remembered(&page, id)?;
@@ -125,7 +125,6 @@ async fn settings(State(page): State<Page>, uri: Uri) -> Result<Response, ApiErr
 
 // === runs ===
 
-/// The trace id in the path.
 type Id = Result<Path<String>, PathRejection>;
 
 fn remembered(page: &Page, id: Id) -> Result<Arc<RememberedRun>, ApiError> {

@@ -34,7 +34,7 @@ pub(super) fn routes() -> Router {
         .route("/page/{file}", get(file))
 }
 
-/// A file of the page. Values that depend on its text are computed at the first request.
+/// A file of the page. Values that depend on its text are computed when it is first requested.
 struct Asset {
     content_type: &'static str,
     text: &'static str,
@@ -42,8 +42,8 @@ struct Asset {
     etag: LazyLock<HeaderValue>,
 }
 
-/// Joins files to an [`Asset`]. Adds line breaks, because a released file may end in a comment
-/// without one.
+/// Joins files into an [`Asset`]. Adds line breaks, because a released file may end in a comment
+/// without a line break.
 macro_rules! asset {
     ($asset:ident, $content_type:literal, $($file:literal)+) => {
         static $asset: Asset = Asset {

@@ -1,5 +1,4 @@
-//! Judges remembered runs by a criterion that is not in force, and counts the verdicts that would
-//! change.
+//! Judges remembered runs by a criterion on trial, and counts the verdicts that would change.
 
 use std::sync::Arc;
 
@@ -14,20 +13,19 @@ use super::memory::RememberedRun;
 const MAX_COST: usize = 48 << 20;
 /// Maximum bytes of names and values that patterns may search.
 const MAX_SEARCHED: usize = 16 << 20;
-/// Maximum number of listed runs.
 const MAX_LISTED: usize = 200;
 
 /// Judges the runs, newest first, by a criterion.
 pub(super) fn attempt(criterion: &Arc<Criterion>, runs: &[Arc<RememberedRun>]) -> Value {
     let criteria = std::slice::from_ref(criterion);
-    // One budget for all runs, as if they were one trace.
+    // All runs share one budget, as if they were one trace.
     let mut budget = SearchBudget::default();
     let size = json!(criterion).to_string().len();
     let (mut cost, mut searched) = (0_usize, 0_usize);
     let mut labels = [0_u64; 4];
     let (mut n_runs, mut n_selected, mut n_without_values, mut n_changed) = (0_u64, 0_u64, 0, 0);
     let (mut n_in_part, mut n_unselected) = (0_u64, 0_u64);
-    // Runs that would change come first, then runs that do not pass.
+    // Runs whose verdict would change are first, then runs that do not pass.
     let mut lists: [Vec<Value>; 3] = Default::default();
     for run in runs.iter().filter(|run| !run.trajectory.is_taken_over()) {
         let calls = &run.trajectory.tool_calls;
@@ -49,7 +47,7 @@ pub(super) fn attempt(criterion: &Arc<Criterion>, runs: &[Arc<RememberedRun>]) -
         let before = before.filter(|before| before.criterion.name() == criterion.name);
         let before = before.max_by_key(|before| severity(before.verdict));
         let evaluations = evaluate::judge_within(criteria, &run.trajectory, &explain, &mut budget);
-        // With `scope: agent` a run can have many evaluations; show the worst one.
+        // With `scope: agent` a run can have many evaluations. Show the worst one.
         let Some(worst) = evaluations
             .iter()
             .max_by_key(|found| severity(found.verdict))

@@ -1,4 +1,4 @@
-//! Changes in the memory of runs, for the list and the streams.
+//! Changes to the remembered runs, for the list and the streams.
 
 use std::sync::Arc;
 
@@ -24,7 +24,6 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Returns the changes after `since`.
     pub(super) fn after(page: &Page, since: u64) -> Self {
         Self::read(page, MAX_RUNS, since, |_| true)
     }
@@ -40,8 +39,7 @@ impl Changes {
         let (n_remembered, ..) = runs.sizes();
         let totals = runs.totals();
         let oldest = runs.newest_first().last().map_or(0, |run| run.number);
-        // Copy only pointers under the lock, and mostly none: a scoring thread may wait for the
-        // lock.
+        // A scoring thread may wait for the lock, so copy only pointers under it, and mostly none.
         let all: Vec<Arc<RememberedRun>> = if totals.n_changes > since {
             let changed = runs.newest_first().filter(|run| run.change > since);
             changed.cloned().collect()

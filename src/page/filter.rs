@@ -7,14 +7,16 @@ use text::truncated;
 use super::memory::RememberedRun;
 use crate::register::{ApiError, Query};
 
-/// Maximum length of a value in bytes: matching a glob takes pattern × text in the worst case.
+/// Maximum length of a value in bytes: in the worst case, matching a glob takes time proportional
+/// to pattern × text.
 const MAX_VALUE: usize = 256;
 
 /// The parameters of a filter.
 pub(super) const PARAMETERS: [&str; 5] = ["label", "criterion", "agent", "service", "text"];
 
 /// Selects runs: all given parameters must match. `criterion`, `agent` and `service` are globs. A
-/// label selects runs with such a verdict, and `pass` selects runs with no other verdict.
+/// label selects runs with a verdict of that label; `pass` selects only runs without any other
+/// verdict.
 #[derive(Debug, Default)]
 pub(super) struct RunFilter {
     label: Option<Verdict>,

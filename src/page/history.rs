@@ -13,7 +13,7 @@ const QUARTERS: usize = 96;
 #[derive(Debug, Default)]
 pub(super) struct History {
     of_criteria: Vec<Series>,
-    /// The series at which the next search starts: evaluations arrive in the order of the criteria.
+    /// Index of the series that is tried first: evaluations arrive in the order of the criteria.
     next: usize,
 }
 
@@ -24,7 +24,7 @@ struct Series {
     quarters: Ring<QUARTERS>,
 }
 
-/// Counts of the latest times; each slot belongs to one time.
+/// Counts of the latest periods, one slot for each period.
 #[derive(Debug)]
 struct Ring<const N: usize> {
     counts: Box<[Counts; N]>,
@@ -109,8 +109,8 @@ impl<const N: usize> Ring<N> {
     }
 
     fn count(&mut self, time: u64, place: usize) {
-        // If the clock jumps back a little, count for the latest time. If it jumps back further, it
-        // was wrong before, so start anew.
+        // If the clock jumps back a little, count for the latest time. A larger jump means that the
+        // clock was wrong before, so start anew.
         if time + N as u64 <= self.latest {
             *self.counts = [Counts::default(); N];
             self.latest = time;

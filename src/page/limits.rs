@@ -1,4 +1,4 @@
-//! Limits on a run's line in the list. The memory of runs reserves space for such a line.
+//! Limits on the size of a run in the list. The memory of runs reserves space for it.
 
 /// Maximum number of calls in a line of the list, and maximum length of a name in characters.
 pub(super) const MAX_LISTED_CALLS: usize = 48;

@@ -1,7 +1,8 @@
 //! Remembers the latest judged runs, within a number of bytes.
 //!
-//! Judging must not become slower because someone might look at a page. So a run is copied without
-//! its values and not rendered, and while nobody looks only a few runs per second are copied.
+//! Judging must not become slower for the benefit of a page that someone might open. So runs are
+//! copied without their values and not rendered, and while no page is open only a few runs per
+//! second are copied.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -18,9 +19,10 @@ use otlp::span::TraceId;
 use super::limits::{MAX_LISTED_CALLS, MAX_LISTED_NAME};
 use crate::config::Bound;
 
-/// Maximum number of runs that are remembered in a burst after a quiet time. After a burst, while
-/// the page is closed: the numbers per second of runs without and with a failure.
+/// Maximum number of runs that are remembered in a burst after a quiet time.
 const MAX_AT_ONCE: u64 = 1_000;
+/// After the burst, while no page is open: number of remembered runs per second, without and with a
+/// failure.
 const A_SECOND: [u64; 2] = [10, 25];
 /// Number of runs per second while the page is open.
 const A_SECOND_WATCHED: u64 = 1_000;
@@ -45,7 +47,6 @@ pub(crate) struct RememberedRun {
     pub(super) n_calls: usize,
     /// The evaluations, each with its latest revision.
     pub(super) evaluations: Vec<Evaluation>,
-    /// True if values are stored.
     pub(super) has_values: bool,
     size: usize,
     /// The line of the list, rendered at its first use.
@@ -68,9 +69,8 @@ pub(super) struct RunMemory {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     pub(super) n_judged: u64,
-    /// Number of runs that were not remembered, because too many came at once.
+    /// Number of runs that were not remembered, because too many were judged in a short time.
     pub(super) n_passed_over: u64,
-    /// Number of changes of the memory.
     pub(super) n_changes: u64,
 }
 
@@ -124,7 +124,7 @@ impl RunMemory {
             has_values: rules.explain.values,
             max_size: self.capacity.get() / LARGEST_SHARE,
         };
-        // Judgements with alarms of open runs have no verdicts.
+        // Judgements that raise alarms contain open runs, which have no verdicts yet.
         let raised = judged.alarms.iter().filter(|it| it.stage == Stage::Alarm);
         for alarm in raised.filter(|it| !is_of_session(it)) {
             self.take(
@@ -137,7 +137,7 @@ impl RunMemory {
         }
         for group in groups {
             let id = trace_id(&group[0]);
-            // Trajectories and evaluations are in one order. A group without a new trajectory
+            // Trajectories and evaluations are in the same order. A group without a new trajectory
             // revises a run that was judged before.
             if !first.clone().any(|trajectory| trajectory.trace_id == id) {
                 self.revise(id, revised.remove(&id), group, copy, unix_nanos);
@@ -155,7 +155,7 @@ impl RunMemory {
         for trajectory in first {
             self.take(trajectory, &[], copy, is_watched, unix_nanos);
         }
-        // Late spans changed these runs, but no verdict.
+        // Late spans changed these runs, but none of their verdicts.
         for trajectory in &judged.revised {
             let id = trajectory.trace_id;
             if revised.remove(&id).is_some() {
@@ -165,7 +165,7 @@ impl RunMemory {
         for withdrawn in judged.alarms.iter().filter(|it| !is_of_session(it)) {
             let open = self.get(trace_id(withdrawn)).filter(|run| run.is_open());
             if let Some(run) = open.filter(|_| withdrawn.stage == Stage::WithdrawnAlarm) {
-                // The trace ended, and there is nothing to judge in it.
+                // The trace has ended and contains nothing to judge.
                 let mut ended = Trajectory::clone(&run.trajectory);
                 ended.completeness = withdrawn.trajectory.completeness;
                 let (id, found) = (ended.trace_id, std::slice::from_ref(withdrawn));
@@ -198,7 +198,7 @@ impl RunMemory {
         is_watched: bool,
         unix_nanos: u64,
     ) {
-        // The run had raised an alarm, so it is remembered already.
+        // If the run raised an alarm, it is remembered already.
         if self
             .get(trajectory.trace_id)
             .is_some_and(|run| run.is_open())
@@ -226,7 +226,7 @@ impl RunMemory {
         run.number = self.totals.n_judged;
         run.change = self.totals.n_changes;
         run.judged_unix_nanos = unix_nanos;
-        // One run of very many agents must not evict all others.
+        // A run with very many agents must not evict all other runs.
         if run.size > self.capacity.get() / 2 {
             self.totals.n_passed_over += 1;
             return;
@@ -237,7 +237,8 @@ impl RunMemory {
         self.shrink();
     }
 
-    /// Updates a run whose spans or judgements late spans changed. Ignores a run that was evicted.
+    /// Updates a run after late spans changed its spans or judgements. Ignores a run that was
+    /// evicted.
     fn revise(
         &mut self,
         trace_id: TraceId,
@@ -250,8 +251,8 @@ impl RunMemory {
             return;
         };
         let before = &self.oldest_first[idx];
-        // If only the first calls of the run are stored, the trajectory of an evaluation may have
-        // all.
+        // If only the first calls of the run are stored, the trajectory of an evaluation may
+        // contain all calls.
         let longest = evaluations.iter().map(|evaluation| &evaluation.trajectory);
         let longest = longest.max_by_key(|trajectory| trajectory.tool_calls.len());
         let longest = longest.filter(|longest| longest.tool_calls.len() >= before.n_calls);
@@ -265,7 +266,7 @@ impl RunMemory {
             all.clear();
         }
         if whole.completeness != CloseReason::Open {
-            // The verdicts follow.
+            // The alarms of the open run are replaced by its verdicts, which follow.
             let is_of_session = |it: &Evaluation| it.criterion.scope() == Scope::Session;
             all.retain(|it| it.stage != Stage::Alarm || is_of_session(it));
         }
@@ -313,7 +314,7 @@ impl RunMemory {
         {
             self.size -= oldest.size;
             let trace_id = oldest.trajectory.trace_id;
-            // The trace may have been judged as a new run since.
+            // The trace may have been judged again as a new run.
             if self.numbers.get(&trace_id) == Some(&oldest.number) {
                 self.numbers.remove(&trace_id);
             }
@@ -364,7 +365,7 @@ fn replaces(later: &Evaluation, earlier: &Evaluation) -> bool {
 
 impl Allowance {
     fn take(&mut self, a_second: u64, second: u64) -> bool {
-        // A clock that jumps back adds nothing and removes nothing.
+        // If the clock jumps back, nothing is added or removed.
         let elapsed = second.saturating_sub(self.second);
         self.left = MAX_AT_ONCE.min(self.left.saturating_add(elapsed.saturating_mul(a_second)));
         self.second = second;
@@ -413,8 +414,8 @@ impl RememberedRun {
         let n_calls = trajectory.tool_calls.len();
         let size = size_of_run(trajectory, evaluations, copy.has_values);
         let is_large = size > copy.max_size;
-        // Stored evidence may refer to any call, so a run whose calls are cut is stored without
-        // evidence.
+        // Stored evidence may refer to any call. If the calls of a run are cut, it is stored
+        // without evidence.
         let max_calls = if is_large { MAX_CALLS_OF_LARGE } else { usize::MAX };
         let kept = |trajectory: &Arc<Trajectory>| {
             if copy.has_values && !is_large {
@@ -453,7 +454,7 @@ impl RememberedRun {
 /// Returns the bytes of a run, including its rendered summary and its entry in the memory.
 fn size_of_run(trajectory: &Trajectory, evaluations: &[Evaluation], has_values: bool) -> usize {
     const OF_RUN: usize = mem::size_of::<RememberedRun>() + 1_024;
-    // Evidence has a few numbers for each call, and some for each expectation.
+    // Evidence has a few numbers for each call and for each expectation.
     const OF_EVIDENCE: usize = 24;
     let listed = trajectory.tool_calls.iter().take(MAX_LISTED_CALLS);
     let of_summary = listed.map(|call| call.name.len().min(MAX_LISTED_NAME) + 40);

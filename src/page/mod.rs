@@ -1,9 +1,8 @@
-//! The page for people: the latest judged runs, the page that shows them, and the same page as a
-//! file.
+//! The page for people: the latest judged runs, the page that shows them, and a file with the page
+//! and recorded runs.
 //!
-//! A scoring thread passes each judgement on and never waits: it copies runs into a bounded memory.
-//! Readers read from this memory at their own speed, so a slow page delays nothing and uses no
-//! further memory.
+//! A scoring thread copies each judged run into a bounded memory and never waits. Readers read from
+//! this memory at their own speed, so a slow page delays nothing and uses no further memory.
 
 mod limits;
 
@@ -46,10 +45,10 @@ use history::History;
 use memory::RunMemory;
 use specimens::Specimens;
 
-/// Maximum number of remembered spans that look like tool calls, one for each name and service.
+/// Maximum number of remembered spans that look like tool calls: one for each name and service.
 const MAX_UNRECOGNISED: usize = 32;
 
-/// Maximum number of attempts to make a proposal for a span.
+/// Maximum number of attempts to propose a setting for a span.
 const MAX_TRIES: u64 = 200;
 
 /// The page and its data. Clones share the data.
@@ -62,16 +61,15 @@ pub struct PageSetup {
     pub capacity: Bound,
     /// Links to the team's tracing backends.
     pub links: Vec<config::PageLink>,
-    /// Ports to which agents send telemetry.
+    /// Ports to which agents send telemetry, to show to people who have not sent any yet.
     pub receivers: ReceiverPorts,
-    /// Reads criteria on trial.
+    /// Reads the criteria that people try on the page.
     pub register: Register,
     /// The clock.
     pub clock: fn() -> Now,
 }
 
-/// The bound addresses of the OTLP ports, for people who have not sent anything yet; `None` for a
-/// disabled port.
+/// The bound addresses of the OTLP ports; `None` for a disabled port.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReceiverPorts {
     /// OTLP/gRPC.
@@ -96,11 +94,11 @@ struct PageState {
     history: Mutex<History>,
     unrecognised: Mutex<VecDeque<UnrecognisedSeen>>,
     specimens: Mutex<Specimens>,
-    /// True if `specimens` needs to see requests. Read for each request, without a lock.
+    /// True if `specimens` needs requests. Read for each request, without a lock.
     is_curious: AtomicBool,
-    /// True if an unrecognised span has no proposal yet.
+    /// True if there is no proposal yet for some unrecognised span.
     misses_proposal: AtomicBool,
-    /// Number of pages that receive runs by stream.
+    /// Number of pages that receive runs over a stream.
     n_streams: Arc<AtomicUsize>,
     links: Vec<config::PageLink>,
     receivers: ReceiverPorts,
@@ -108,7 +106,7 @@ struct PageState {
     clock: fn() -> Now,
 }
 
-/// A span that looks like a tool call, in traces without a recognised span.
+/// A span that looks like a tool call and that no convention recognised.
 struct UnrecognisedSeen {
     service: Arc<str>,
     span_name: Option<Arc<str>>,
@@ -119,7 +117,7 @@ struct UnrecognisedSeen {
 }
 
 impl UnrecognisedSeen {
-    /// Returns true if another trace may lead to a proposal. A trace of model calls alone never
+    /// Returns true if another trace may result in a proposal. A trace with only model calls never
     /// does.
     fn misses_proposal(&self) -> bool {
         self.proposal.is_none() && self.span_name.is_some() && self.n_seen < MAX_TRIES
@@ -177,12 +175,12 @@ impl Page {
         runs.note(judged, rules, is_watched, unix_nanos);
     }
 
-    /// Returns true if [`Page::look_at`] needs to see the next request.
+    /// Returns true if [`Page::look_at`] needs the next request.
     pub fn is_curious(&self) -> bool {
         self.0.is_curious.load(Ordering::Relaxed)
     }
 
-    /// Scans some spans of a valid trace request for spans that look like tool calls. Takes less
+    /// Scans some spans of a valid trace request for those that look like tool calls. Takes less
     /// than a millisecond.
     pub fn look_at(&self, body: &[u8], n_spans: u64) {
         let misses_proposal = || self.0.misses_proposal.load(Ordering::Relaxed);
@@ -224,7 +222,7 @@ impl Page {
         }
     }
 
-    /// Returns the routes of the page's API, for callers that may use the API.
+    /// Returns the routes of the page's API, which only permitted callers may use.
     pub fn api(&self) -> Router {
         api::routes(self.clone())
     }

@@ -1,4 +1,4 @@
-//! Writes the page as one file with the runs of a recording, to be opened from disk, without a
+//! Writes the page and the runs of a recording into one file, which opens from disk without a
 //! server.
 
 use std::io::{self, Write};
@@ -27,7 +27,7 @@ pub struct Report<'a> {
     pub title: String,
     /// Time of writing in Unix nanoseconds.
     pub written_unix_nanos: u64,
-    /// The criteria in force.
+    /// The criteria that judged the runs.
     pub criteria: &'a [Arc<Criterion>],
     /// Links to the team's tracing backends.
     pub links: &'a [PageLink],

@@ -1,8 +1,9 @@
-//! Proposes settings that would recognise spans which look like tool calls, from a few requests.
+//! Reads a few requests for spans that look like tool calls, and proposes settings that would
+//! recognise those spans.
 //!
-//! Nothing stores the attributes of spans that no convention reads, so they are read from the
-//! requests: all of the first spans after the start, and later a few, as long as a proposal is
-//! missing. Keys of attributes are stored, and no values except those that mark a tool call.
+//! Attributes that no convention uses are not stored with a trace, so they are read from the
+//! requests: all of the first spans after the start, and later a few while a proposal is missing.
+//! Only keys of attributes are stored, and the values that mark a tool call.
 
 use std::collections::VecDeque;
 
@@ -13,11 +14,12 @@ use otlp::wire::{delimited_fields, fields};
 
 use crate::config::Spelling;
 
-/// After the start, this many spans are all read: a developer who tries out an agent sends few.
+/// Number of spans after the start that are all read: a developer who tries out an agent sends few.
 const AT_FIRST: usize = 4_096;
-/// Later, one of this many spans is read.
+/// Later, one span out of this many is read.
 const ONE_OF: usize = 64;
-/// Maximum number of spans that are read of one request, which takes less than a millisecond.
+/// Maximum number of spans that are read from one request; reading them takes less than a
+/// millisecond.
 const MAX_SPANS: usize = 1_024;
 /// Maximum number of proposals that are stored until their trace is judged.
 const MAX_PROPOSALS: usize = 128;
@@ -51,7 +53,7 @@ impl Default for Specimens {
 
 impl Specimens {
     /// Reads some spans of a valid request. `is_wanted` is true if a proposal is missing. Returns
-    /// true if the next request is needed too.
+    /// true if the next request is needed, too.
     pub(super) fn look_at(&mut self, body: &[u8], n_spans: u64, is_wanted: bool) -> bool {
         if is_wanted {
             let n_spans = usize::try_from(n_spans).unwrap_or(usize::MAX);
@@ -95,8 +97,8 @@ impl Specimens {
         }
     }
 
-    /// Returns the setting to try, as YAML, for a trace without a recognised tool call, as `inspect
-    /// --verbose` proposes it.
+    /// Returns the setting to try, as YAML, for a trace without a recognised tool call. `inspect
+    /// --verbose` proposes an equal setting.
     pub(super) fn proposal(&self, found: &Unrecognised) -> Option<&str> {
         let proposals = self.oldest_first.iter().filter(|proposal| {
             proposal.trace_id == found.trace_id && found.others.contains(&proposal.span_id)

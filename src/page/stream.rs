@@ -28,7 +28,6 @@ const INTERVAL: Duration = Duration::from_millis(250);
 /// connection is dead.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// The slot of a stream.
 struct Slot(Arc<AtomicUsize>);
 
 impl Slot {

@@ -1,5 +1,5 @@
 //! Passes judgements of recorded and made-up runs to a page and calls its API, without a socket or
-//! a browser. Time is an argument. Does not prove that a browser shows the page: tests/page does.
+//! a browser. Time is an argument. Only tests/page proves that a browser shows the page.
 
 mod late_spans;
 
@@ -125,7 +125,7 @@ fn attributes(texts: &Value) -> Vec<Value> {
         .collect()
 }
 
-/// A span of a trace, and for all but the first one the first as parent.
+/// A span of a trace. The first span of the trace is the parent of all others.
 fn span(trace: u64, number: u64, name: &str, texts: &Value) -> Value {
     let id = |number: u64| format!("{:016x}", trace * 100_000 + number + 1);
     let end = 1_005 + number * 10 + if number == 0 { 1_000_000 } else { 0 };
@@ -275,7 +275,7 @@ async fn a_label_selects_runs_that_have_it_and_pass_those_without_another() {
     assert_eq!(passed("&criterion=none*").await, json!([]));
 }
 
-/// A trace of a model call and of a span that no convention recognises.
+/// A trace with a model call and a span that no convention recognises.
 fn unknown_convention(trace: u64) -> Bytes {
     let model = json!({
         "gen_ai.operation.name": "chat",
@@ -301,7 +301,7 @@ async fn spans_of_an_unknown_convention_come_with_the_setting_to_try() {
         let (_, settings) = sight.get("/v1/page").await;
         settings["unrecognised"].clone()
     };
-    // The page did not see the first trace.
+    // The page was not given the request of the first trace.
     sight.judge_body(&unknown_convention(1));
     assert_eq!(unrecognised(&sight).await[0]["proposal"], Value::Null);
     assert!(sight.page.is_curious());
@@ -331,7 +331,7 @@ fn few_spans_are_read_once_every_proposal_is_there() {
         })
         .count();
     assert_eq!(n_read, 4_096 / 2 - 1, "then requests pass unread");
-    // Bytes that are not a request cost nothing and break nothing.
+    // Bytes that are not a request must cost nothing and break nothing.
     sight.page.look_at(b"\xff\xff\xff", 1 << 60);
 }
 
@@ -481,7 +481,7 @@ async fn the_page_loads_nothing_from_elsewhere_and_is_small() {
         size += to_bytes(body, 1 << 20).await.unwrap().len();
     }
     assert!(size < 200 << 10, "{size} bytes");
-    // Inside a report the script is between tags.
+    // A report contains the script between tags.
     let script = assets::script();
     assert!(!script.contains("</script") && !script.contains('\r') && !script.contains("<!--"));
     assert!(!assets::style().contains("</style"));

@@ -1,4 +1,4 @@
-//! The JSON of a run: a line of the list, and all details of one run.
+//! The JSON of a run: an entry of the list, and all details of one run.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::memory::RememberedRun;
 
 use crate::rfc3339::rfc3339;
 
-/// Maximum number of evaluations in a line of the list.
+/// Maximum number of evaluations in an entry of the list.
 const MAX_LISTED_EVALUATIONS: usize = 64;
 /// Maximum number of shown calls of one run, and maximum length of a name in characters.
 const MAX_CALLS: usize = 2_000;
@@ -22,7 +22,7 @@ const MAX_AGENT_RUNS: usize = 500;
 /// Maximum length of a value in characters, whatever the configuration allows for explanations.
 const MAX_VALUE: usize = 4_096;
 
-/// Returns a line of the list.
+/// Returns a run's entry in the list.
 pub(super) fn summary(run: &RememberedRun) -> Value {
     let trajectory = &run.trajectory;
     let listed = trajectory.tool_calls.iter().take(MAX_LISTED_CALLS);
@@ -39,7 +39,7 @@ pub(super) fn summary(run: &RememberedRun) -> Value {
     let mut evaluations: Vec<&Evaluation> = run.evaluations.iter().collect();
     let n_evaluations = evaluations.len();
     if n_evaluations > MAX_LISTED_EVALUATIONS {
-        // A failure must not be cut off.
+        // Sort failures to the front, so that none is cut off.
         evaluations.sort_by_key(|evaluation| goodness(evaluation.verdict));
         evaluations.truncate(MAX_LISTED_EVALUATIONS);
     }
@@ -118,7 +118,8 @@ pub(super) fn detail(run: &RememberedRun) -> Value {
     Value::Object(view)
 }
 
-/// Returns a copy to render: text rendered by the stored evaluation would use uncounted memory.
+/// Returns a copy to render: text that the stored evaluation rendered would use memory that is not
+/// counted.
 fn unrendered(evaluation: &Evaluation) -> Evaluation {
     evaluation.with_trajectory(Arc::clone(&evaluation.trajectory))
 }

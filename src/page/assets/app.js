@@ -1,4 +1,5 @@
-// The frame around the views: where one is, whether the sidecar answers, and the token.
+// The frame around the views: navigation, the state of the connection to the sidecar, and the
+// token.
 
 const STATES = {
   starting: ["…", "connecting"],
@@ -18,7 +19,7 @@ function App({ source }) {
     const names = { runs: "Runs", run: "Run", criteria: "Criteria", try: "Try it", health: "Health" };
     document.title = `${names[view] ?? "Runs"} · spanscore`;
   }, [view]);
-  // Times of today stand without their day: over midnight the rows are drawn again.
+  // Times of today are shown without their day, so draw the rows again after midnight.
   const [, setDay] = useState(0);
   useEffect(() => {
     const timer = setInterval(() => setDay(new Date().getDate()), 60_000);

@@ -1,5 +1,5 @@
-// What all views share: the view library, addresses, and words for values. Text from spans is only
-// ever given to the view library as text, never as markup.
+// Code that all views share: the view library, addresses, and words for values. Text from spans is
+// passed to the view library only as text, never as markup.
 
 const { h, render, Fragment } = preact;
 const { useState, useEffect, useLayoutEffect, useRef, useMemo, useCallback } = preactHooks;
@@ -15,8 +15,8 @@ const SEVERITY = ["pass", "not_evaluated", "error", "fail"];
 
 // --- text
 
-// Control characters, changes of writing direction and invisible characters are shown by number: a
-// name must not look like another one, nor reorder what stands beside it.
+// Control characters, bidirectional controls and invisible characters are shown as numbers: a name
+// must not look like another name, nor reorder the text beside it.
 const HIDDEN =
   /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
 
@@ -28,10 +28,11 @@ function clean(text) {
   return String(text ?? "").replace(HIDDEN, (c) => `⟨${codePoint(c)}⟩`);
 }
 
-// Those of them that change the direction in which a text is written.
+// The hidden characters that change the direction of text.
 const TURNS = /^[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]$/;
 
-// Where a text holds such characters, lines and columns counted from 1. Line ends and tabs are none.
+// Returns the positions of hidden characters in a text, with lines and columns counted from 1. Line
+// ends and tabs are not hidden.
 function hiddenIn(text) {
   const found = [];
   for (const [at, line] of text.split("\n").entries()) {
@@ -44,7 +45,7 @@ function hiddenIn(text) {
   return found;
 }
 
-// A longer text of ours may have line ends and tabs.
+// Like `clean`, for our own longer texts, which may contain line ends and tabs.
 function cleanLines(text) {
   return String(text ?? "")
     .split("\n")
@@ -96,7 +97,7 @@ function pad(n) {
   return String(n).padStart(2, "0");
 }
 
-// Local time; the day only where it is not today.
+// Formats a local time, with the day unless it is today.
 function localTime(date) {
   const clock = `${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;
   const day = `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())}`;
@@ -107,12 +108,13 @@ function utc(date) {
   return `${date.toISOString().replace("T", " ").replace("Z", "")} UTC`;
 }
 
-// Unix nanoseconds, as decimal text, relative to others, in milliseconds: doubles cannot hold them.
+// Returns the difference of two Unix times in milliseconds. The times are nanoseconds as decimal
+// text, because doubles cannot represent them exactly.
 function millisBetween(from, to) {
   return Number(BigInt(to) - BigInt(from)) / 1e6;
 }
 
-// --- addresses: the view and its filter stand behind the `#`, so that a link keeps both
+// --- addresses: the view and its filter are after the `#`, so that a link contains both
 
 function readAddress() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
@@ -135,8 +137,8 @@ function address(path, query = {}) {
   return `#/${path.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
 }
 
-// Replaces the address without a new entry in the browser's history: a filter is typed letter by
-// letter.
+// Replaces the address without a new entry in the browser's history, because a filter changes with
+// every typed letter.
 function replaceAddress(path, query) {
   history.replaceState(null, "", address(path, query));
   dispatchEvent(new HashChangeEvent("hashchange"));
@@ -154,8 +156,8 @@ function useAddress() {
 
 // --- links to other systems
 
-// `{trace_id}` and the like are replaced by the run's own values, percent-encoded. Links of other
-// schemes than http and https are not made.
+// Replaces placeholders such as `{trace_id}` by the run's own values, percent-encoded. Returns no
+// link for other schemes than http and https.
 function backendLink(template, run) {
   const time = (text) => (text ? String(Date.parse(text)) : "");
   const values = {

@@ -1,8 +1,8 @@
-// The criteria in force, and the place where one is tried before it is trusted.
+// The active criteria, and the view in which a criterion is tried before it is registered.
 
 const REFRESH_MILLIS = 10_000;
 
-// Asks again now and then while the view is open and in front.
+// Polls while the view is open and the window is visible.
 function usePolled(ask, keys) {
   const [tick, setTick] = useState(0);
   useEffect(() => {
@@ -12,18 +12,19 @@ function usePolled(ask, keys) {
   return useAsked(ask, [...keys, tick]);
 }
 
-// So many cards are drawn at once: each has plots, and a team may have a thousand criteria.
+// Maximum number of cards that are drawn, because each has plots, and a team may have a thousand
+// criteria.
 const CARDS = 40;
 
-// What the remembered runs say about each criterion, by name: how many it judged, and its last failures. Read once for
-// all cards.
+// For each criterion, by name: how many remembered runs it judged, and its last failures. Computed
+// once for all cards.
 function judgedBy(runs) {
   const known = new Map();
   for (const run of runs) {
     for (const { criterion, label } of run.evaluations) {
       if (!known.has(criterion)) known.set(criterion, { n: 0, last: null, failures: [] });
       const judged = known.get(criterion);
-      // A criterion may judge each agent of a run.
+      // A criterion can judge each agent of a run. Count the run once.
       if (judged.last !== run) judged.n += 1;
       judged.last = run;
       const { failures } = judged;
@@ -91,7 +92,7 @@ function Criteria({ source, query }) {
   </main>`;
 }
 
-// Where a criterion comes from, and since when it is in force.
+// The origin of a criterion, and the time since which it is active.
 function Origin({ entry, coverage }) {
   const file = entry.file && html`<code class="named"><${Name} text=${entry.file} max=${80} /></code>`;
   return html`<${Fragment}>
@@ -151,7 +152,7 @@ function sum(counts) {
   return total;
 }
 
-// The share that passed of the runs that were passed or failed.
+// The share of passed runs among the passed and failed ones.
 function Rate({ title, counts, step }) {
   const [pass, fail] = sum(counts ?? []);
   const judged = pass + fail;
@@ -180,7 +181,7 @@ function RecordedRate({ source, name }) {
   </div>`;
 }
 
-// Passed and failed runs over time, as bars that stand on each other.
+// Passed and failed runs over time, as stacked bars.
 function Plot({ counts, label }) {
   const most = Math.max(1, ...counts.map(([pass, fail]) => pass + fail));
   const bar = (at, below, n, kind) => n > 0 && html`<rect class=${kind} x=${at + 0.1} y=${most - below - n} width="0.8" height=${n} />`;
@@ -198,15 +199,15 @@ evaluate:
 threshold: 1.0
 `;
 
-// The text of each criterion that is being written, with the version that it was written from: whoever comes back to it
-// must not overwrite what somebody else saved in the meantime.
+// The text of each criterion that is being edited, with the version that it was based on. Saving it
+// later must not overwrite a change that somebody else has saved in the meantime.
 const drafts = new Map();
 
 function setDraft(text, name = "", origin = null) {
   drafts.set(name, { text, origin });
 }
 
-// The name that a draft gives itself.
+// Returns the name that a draft contains.
 function nameIn(text) {
   const line = /^name:[ \t]*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^#\n]*))/m.exec(text);
   return (line?.[1] ?? line?.[2] ?? line?.[3] ?? "").trim();
@@ -235,7 +236,7 @@ function Try({ source, name: edited }) {
   }, [edited, source.state]);
   const ownName = nameIn(text) || edited;
   const name = ownName || "draft";
-  // Judged while typing, once the hands rest.
+  // Judge the draft after a pause in typing.
   useEffect(() => {
     if (!text.trim()) {
       setAnswer({});
@@ -273,11 +274,11 @@ function Try({ source, name: edited }) {
       await fail(failure);
     }
   };
-  // Replaces the version `of`, and nothing else.
+  // Replaces the version `of`, and no other version.
   const save = async (of) => {
     try {
       const entry = await source.save(name, text, of?.etag);
-      // The next criterion that somebody writes begins anew.
+      // The editor starts empty for the next new criterion.
       drafts.delete(edited ?? "");
       setOrigin(entry);
       setSaved({ entry });
@@ -315,7 +316,7 @@ function Try({ source, name: edited }) {
   </main>`;
 }
 
-// Takes a criterion of the API out of force, after a second press.
+// Deletes a criterion of the API, after a second press.
 function Remove({ name, remove }) {
   const [isAsking, setIsAsking] = useState(false);
   const answer = (isSure) => {

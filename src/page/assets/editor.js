@@ -1,7 +1,7 @@
-// An editor for the YAML of one criterion: a text area with line numbers, and marks where mistakes
-// are. The browser's own text area knows undo, selection, keyboards and screen readers.
+// An editor for the YAML of one criterion: a text area with line numbers and marks for mistakes.
+// The browser's text area supports undo, selection, keyboards and screen readers.
 
-// The places of mistakes, as parts of the text: `{ text, isMark }`.
+// Splits the text into parts, `{ text, isMark }`, which mark the positions of mistakes.
 function marked(text, errors) {
   const lines = text.split("\n");
   const spots = errors
@@ -25,14 +25,15 @@ function marked(text, errors) {
   return parts;
 }
 
-// Most characters of a text. The API takes 32 KiB for one criterion, and browsers are busy for seconds with a pasted
-// megabyte.
+// Maximum number of characters of a text. The API accepts 32 KiB for one criterion, and a pasted
+// megabyte keeps browsers busy for seconds.
 const MAX_TEXT = 256 * 1024;
 
-// Most hidden characters that are named one by one.
+// Maximum number of hidden characters that are named one by one.
 const MAX_NAMED = 8;
 
-// A text area shows some characters as nothing, and lets others turn what stands beside them around: they are named.
+// Lists hidden characters by name, because a text area shows them as nothing, or reorders the text
+// beside them.
 function HiddenCharacters({ text, goTo }) {
   const found = useMemo(() => hiddenIn(text), [text]);
   return html`<ul class="hidden-characters" aria-live="polite" aria-label="Invisible characters">
@@ -63,7 +64,7 @@ function Editor({ text, setText, errors, label }) {
     gutter.current.scrollTop = area.current.scrollTop;
   };
   useEffect(follow, [text]);
-  // Tab moves on to the next field, as everywhere: nobody is caught in the editor.
+  // Tab moves to the next field, as everywhere, so that no keyboard user is trapped in the editor.
   const nLines = text.split("\n").length;
   const isWrong = new Set(errors.map((error) => error.line));
   const goTo = (line, offset, length = 0) => {
@@ -110,7 +111,7 @@ function Editor({ text, setText, errors, label }) {
   </div>`;
 }
 
-// --- YAML of a value, for criteria that the API answers as JSON
+// --- values as YAML, for criteria that the API returns as JSON
 
 function isPlain(text) {
   return /^[A-Za-z_][\w ./-]*$/.test(text) && !/^(true|false|null|yes|no|on|off|y|n)$/i.test(text) && !text.endsWith(" ");
@@ -146,7 +147,7 @@ function yaml(value, indent = "") {
   return lines.join("\n");
 }
 
-// A criterion as a person would write it: without what is left out.
+// Writes a criterion as a person would, without omitted fields.
 function criterionYaml(criterion) {
   const { name, description, select, scope, severity, alarm, evaluate, threshold } = criterion;
   const written = { name };

@@ -1,6 +1,6 @@
-// How the sidecar is, read from its own metrics and status.
+// The health of the sidecar, read from its metrics and status.
 
-// The samples of a page of metrics: name → list of `{ labels, value }`.
+// Parses a page of metrics: name → list of `{ labels, value }`.
 function parseMetrics(text) {
   const samples = new Map();
   for (const line of text.split("\n")) {
@@ -72,7 +72,7 @@ function Reload({ reload }) {
   return html`<p class="dim">The configuration was last read as revision <code>${last.revision}</code>.</p>`;
 }
 
-// Everything that has a size and a capacity, by its metrics' names: `…_bytes` and `…_capacity_bytes`.
+// Metrics with a size and a capacity, named `…_bytes` and `…_capacity_bytes`.
 const BUDGET_NAMES = {
   spanscore_receiver_in_flight: "requests in progress",
   spanscore_exporter_queue: "send queue",
@@ -116,7 +116,7 @@ function Meter({ words, used, capacity }) {
   </div>`;
 }
 
-// Received = sent + waiting + dropped, for each signal.
+// The accounting of each signal: received = sent + waiting + dropped.
 function Books({ metrics }) {
   return html`<div class="wide" tabindex="0" role="group" aria-label="Table of signals"><table class="books">
     <thead><tr><th scope="col">Signal</th><th scope="col">accepted</th><th scope="col">sent on</th><th scope="col">waiting</th><th scope="col">dropped</th><th scope="col">refused</th></tr></thead>
@@ -149,7 +149,7 @@ const QUEUES = {
   score_metrics: "scores as metrics",
 };
 
-// How the last attempt to deliver ended, for each queue.
+// The outcome of the last attempt to deliver, for each queue.
 const ANSWERS = {
   untried: { label: "not_evaluated", words: "nothing was sent yet" },
   accepts: { label: "pass", words: "answers" },
@@ -187,7 +187,7 @@ function words(name) {
   return name.replace(/^spanscore_/, "").replace(/_total$/, "").replaceAll("_", " ");
 }
 
-// What did not go the way it should, and how often.
+// Losses and failures, by the counter of each.
 const LOSSES = [
   ["spanscore_unscored_spans_total", "spans forwarded unscored: the scoring queue was full"],
   ["spanscore_late_spans_total", "spans came after their trace was judged"],

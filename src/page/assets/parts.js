@@ -1,6 +1,6 @@
-// The small parts that views are made of.
+// Small parts of views.
 
-// A name from a span: text whatever it holds, and cut where it is very long.
+// Cuts a name from a span to a maximum length.
 function shortened(shown, max) {
   return shown.length > max ? `${shown.slice(0, max - 1)}…` : shown;
 }
@@ -13,7 +13,7 @@ function Name({ text, max = 64, class: className }) {
   >`;
 }
 
-// Local time, with UTC on hover.
+// A local time, with UTC on hover.
 function Time({ at, long }) {
   if (!at) return html`<span class="dim">no time</span>`;
   const date = new Date(at);
@@ -22,14 +22,14 @@ function Time({ at, long }) {
   return html`<time datetime=${date.toISOString()} title=${utc(date)}>${text}</time>`;
 }
 
-// A sentence of ours in which names stand between backticks.
+// One of our own sentences, with names between backticks.
 function Sentence({ text }) {
   return clean(text)
     .split("`")
     .map((part, at) => (at % 2 === 1 ? html`<code class="named">${part}</code>` : part));
 }
 
-// A verdict: shape, word and colour say the same.
+// A verdict. Its shape, word and colour have the same meaning.
 function Sign({ label }) {
   const { word, sign } = LABELS[label] ?? LABELS.error;
   return html`<span class=${`sign ${label}`} title=${word} role="img" aria-label=${word}
@@ -37,8 +37,8 @@ function Sign({ label }) {
   >`;
 }
 
-// One badge for each criterion, the worst verdict first. A criterion that judges each agent run gave many verdicts: its
-// badge shows the worst.
+// Returns one badge for each criterion, the worst verdict first. If a criterion judged each agent
+// run, its badge shows the worst of the verdicts.
 function badgesOf(run) {
   const severity = (found) => SEVERITY.indexOf(found.label);
   const badges = new Map();
@@ -52,7 +52,7 @@ function badgesOf(run) {
 
 const BADGE_NAME = 32;
 
-// What a badge says in full, for whoever points at it.
+// Returns the full text of a badge, which is shown on hover.
 function badgeWords({ criterion, label, score: value, revision, n, scope, final }) {
   const { word } = LABELS[label] ?? LABELS.error;
   const scored = label === "pass" ? "" : score(value);
@@ -68,8 +68,8 @@ function Badge({ evaluation, hasScore }) {
   >`;
 }
 
-// The widths of texts in the font of badges, in pixels. Thousands of rows are scrolled through: to lay them out for
-// their sizes would take too long.
+// The widths of texts in the font of badges, in pixels. Users scroll through thousands of rows, and
+// measuring them by layout would take too long.
 const textWidths = new Map();
 let pen;
 function textWidth(text, isBold) {
@@ -88,10 +88,11 @@ function textWidth(text, isBold) {
   return width;
 }
 
-// As in the style: the space inside and between badges.
+// The space inside and between badges, as in the style.
 const BADGE_SPACE = 19;
 const BADGE_GAP = 4;
-// What badges show: as much as leaves every badge room, and at least the last of these.
+// The forms of badges, from long to short. The longest form in which all badges fit is used, else
+// the last one.
 const BADGE_FORMS = [
   { name: 210, hasScore: true },
   { name: 130, hasScore: true },
@@ -100,7 +101,7 @@ const BADGE_FORMS = [
   { name: 66, hasScore: false },
 ];
 
-// On how many lines do badges of these widths stand?
+// Returns the number of lines that badges of these widths need.
 function linesOf(widths, room) {
   let lines = 1;
   let at = 0;
@@ -118,7 +119,7 @@ function moreWords(folded, nUnlisted) {
   return `+${number(folded.length + nUnlisted)}${nFailed > 0 ? ` · ${number(nFailed)} fail` : ""}`;
 }
 
-// How many badges have room on these lines, and in which form.
+// Returns how many badges fit on these lines, and in which form.
 function fitBadges(badges, nUnlisted, room, lines) {
   const parts = badges.map((found) => {
     const isBold = found.label === "fail" || found.label === "error";
@@ -141,8 +142,8 @@ function fitBadges(badges, nUnlisted, room, lines) {
   return { form, n };
 }
 
-// The badges of a run within `room` pixels. What has no room is counted, and named to whoever points at the count and to
-// screen readers.
+// The badges of a run within `room` pixels. Badges that do not fit are counted, and their names are
+// shown on hover and to screen readers.
 function Badges({ run, room, lines }) {
   const badges = useMemo(() => badgesOf(run), [run]);
   const nUnlisted = (run.n_evaluations ?? run.evaluations.length) - run.evaluations.length;
@@ -160,8 +161,8 @@ function Badges({ run, room, lines }) {
   </span>`;
 }
 
-// The calls of a run in order: repeats folded, parallel groups side by side, failed calls marked. What has no
-// room fades out, and the number of calls says how many there were.
+// The calls of a run in order: repeats are folded, parallel groups are side by side, and failed
+// calls are marked. Calls that do not fit fade out, and the number of calls is shown.
 const MAX_CHIPS = 14;
 const MANY_CALLS = 6;
 
@@ -204,7 +205,8 @@ function Chips({ calls, total, max = MAX_CHIPS }) {
   >`;
 }
 
-// Browsers have a clipboard for pages from this machine and over TLS only; elsewhere a selected text is copied.
+// Browsers offer a clipboard only to local pages and over TLS. On other pages, copy a selected
+// text.
 async function copyText(text, beside) {
   if (navigator.clipboard) {
     return navigator.clipboard.writeText(text).then(
@@ -215,7 +217,7 @@ async function copyText(text, beside) {
   const area = document.createElement("textarea");
   area.value = text;
   area.className = "hidden";
-  // Beside the button: a dialog takes the focus back from whatever is outside it.
+  // Add the text beside the button: a dialog would take the focus back from any element outside it.
   beside.parentNode.append(area);
   area.select();
   const isDone = document.execCommand("copy");
@@ -224,7 +226,7 @@ async function copyText(text, beside) {
   return isDone;
 }
 
-// Copies a text, and says whether it did.
+// Copies a text, and reports whether that succeeded.
 function Copy({ text, label = "Copy" }) {
   const [said, setSaid] = useState("");
   const copy = async (event) => {
@@ -246,11 +248,11 @@ function Empty({ title, children }) {
   return html`<div class="empty"><h2>${title}</h2>${children}</div>`;
 }
 
-// A list of which only the rows in sight are drawn. All rows have one height.
+// A list that draws only the visible rows. All rows have the same height.
 function VirtualList({ items, height, keyOf, row, label }) {
   const box = useRef(null);
   const [view, setView] = useState({ top: 0, height: 800, width: 0 });
-  // Measured before anything is painted: rows that depend on the width must not jump.
+  // Measure before anything is painted, because rows that depend on the width must not jump.
   useLayoutEffect(() => {
     const measure = () =>
       setView((before) => {
@@ -264,7 +266,7 @@ function VirtualList({ items, height, keyOf, row, label }) {
     measure();
     return () => observer.disconnect();
   }, []);
-  // Rows above the sight that arrive or go must not move what somebody reads.
+  // Rows above the visible ones can appear or disappear. The visible rows must not move then.
   const first = useRef(null);
   useEffect(() => {
     const list = box.current;
@@ -299,7 +301,7 @@ function VirtualList({ items, height, keyOf, row, label }) {
   </div>`;
 }
 
-// The width of an element in pixels; 0 before it is drawn.
+// Returns the width of an element in pixels; 0 before it is drawn.
 function useWidth(box) {
   const [width, setWidth] = useState(0);
   useEffect(() => {
@@ -311,7 +313,7 @@ function useWidth(box) {
   return width;
 }
 
-// Is the window narrow?
+// Returns true if the window is narrow.
 function useNarrow() {
   const query = useMemo(() => matchMedia("(max-width: 720px)"), []);
   const [isNarrow, setIsNarrow] = useState(query.matches);

@@ -1,4 +1,4 @@
-// One run: where it parted from what was expected, and what happened when.
+// One run: where it deviated from the expected calls, and what happened when.
 
 const KINDS = {
   match: { word: "as expected", sign: "✓" },
@@ -81,7 +81,7 @@ function RunHead({ source, run }) {
   </header>`;
 }
 
-// What is uncertain, in words.
+// Notes that limit the verdicts or the list of calls.
 function Uncertain({ run }) {
   const notes = [];
   if (run.cut_short) {
@@ -106,7 +106,7 @@ function Uncertain({ run }) {
 
 // --- verdicts
 
-// So many are drawn at once, the worst first.
+// Number of verdicts that are drawn first, the worst first.
 const MANY_VERDICTS = 50;
 
 function Verdicts({ run, evaluations }) {
@@ -120,7 +120,7 @@ function Verdicts({ run, evaluations }) {
 
 function Verdict({ run, evaluation }) {
   const { label, alignment } = evaluation;
-  // A row need not repeat the explanation.
+  // Drop a row's note if the explanation already begins with it.
   const rows = useMemo(
     () => alignment.map((row) => (row.note && evaluation.explanation.startsWith(row.note) ? { ...row, note: undefined } : row)),
     [evaluation],
@@ -158,7 +158,7 @@ function ScoreBar({ evaluation }) {
   </span>`;
 }
 
-// Long runs of rows that are as expected are folded, so that the place where they part is in sight.
+// Folds long sequences of rows that are as expected, so that deviations are visible.
 function foldRows(rows) {
   const folded = [];
   let at = 0;
@@ -182,7 +182,7 @@ function foldRows(rows) {
 function AlignmentTable({ run, rows }) {
   const [isOpen, setIsOpen] = useState(false);
   const shown = useMemo(() => (isOpen ? rows.slice(0, 1000) : foldRows(rows).slice(0, 200)), [rows, isOpen]);
-  // The roles are spelled out because narrow windows lay the rows out as blocks.
+  // The roles are written out, because narrow windows lay the rows out as blocks.
   return html`<table class="alignment" role="table">
     <thead>
       <tr><th scope="col">Verdict</th><th scope="col">Expected</th><th scope="col">Called</th></tr>
@@ -198,7 +198,8 @@ function AlignmentTable({ run, rows }) {
   </table>`;
 }
 
-// Which way a call moved: the row stands where it was expected.
+// Returns the direction in which a call moved. Its row is at the position where the call was
+// expected.
 function movedNote(rows, row) {
   const before = rows.slice(0, rows.indexOf(row)).filter((other) => other.kind === "match");
   const isEarly = before.some((other) => other.calls[0] > row.calls[0]);
@@ -234,7 +235,7 @@ function CallRef({ run, at }) {
 
 const MAX_BARS = 300;
 
-// Calls in lanes: one agent after the other, and calls that overlap below each other.
+// Divides calls into lanes: one agent after the other, with calls that overlap below each other.
 function lanesOf(run) {
   const calls = run.tool_calls
     .map((call, at) => ({ ...call, at }))
@@ -252,14 +253,15 @@ function lanesOf(run) {
   return { calls, agents };
 }
 
-// The widths of a letter in a bar, and of the names of agents beside the lanes, in pixels.
+// The widths of a letter in a bar, and of the agents' names beside the lanes, in pixels.
 const LETTER = 7;
 const NAMES = 130;
-// A name is cut short for want of room, but not to less than this.
+// Minimum width in pixels of a name that is cut because of a lack of space.
 const SHORTEST = 44;
 
-// Where the name of each bar of a lane stands: inside, or in the free space after or before it. A name without room
-// is left out, since names that overlap cannot be read; the bar's title has it.
+// Places the name of each bar of a lane: inside the bar, or in the free space after or before it. A
+// name that does not fit is omitted, because overlapping names are unreadable; the bar's title
+// contains it.
 function placeNames(lane, place, width) {
   let free = 0;
   return lane.map((call, at) => {
@@ -279,7 +281,7 @@ function placeNames(lane, place, width) {
   });
 }
 
-// The turns of the model, in order; a number stands where there is room for it.
+// Returns the turns of the model, in order. A number is shown if there is space for it.
 function turnsOf(calls, place) {
   const turns = new Map();
   for (const call of calls) if (!turns.has(call.step)) turns.set(call.step, place(call.start));
@@ -355,7 +357,7 @@ function Calls({ run }) {
   const [max, setMax] = useState(100);
   if (run.tool_calls.length === 0) return html`<p class="dim">None.</p>`;
   const shown = run.tool_calls.slice(0, max);
-  // Columns that would say the same in every row, or nothing, are left out.
+  // Omit columns that would be equal or empty in every row.
   const hasAgents = new Set(run.tool_calls.map((call) => call.agent)).size > 1;
   const hasGroups = run.tool_calls.some((call) => call.group !== null);
   const columns = ["#", "Call", hasAgents && "Agent", "Turn", hasGroups && "Group", "Took", "Outcome"].filter(Boolean);
@@ -392,7 +394,7 @@ function Calls({ run }) {
 
 // --- a criterion from a run
 
-// The criteria of a list, as `init --from` writes it, each as a text of its own.
+// Returns the criteria of a list that `init --from` wrote, each as a separate text.
 function criteriaIn(yaml) {
   const texts = [];
   for (const line of yaml.split("\n")) {

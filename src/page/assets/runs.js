@@ -1,31 +1,33 @@
-// The list of runs: live, the newest first, with a filter that stands in the address.
+// The list of runs: live, newest first, with a filter that is part of the address.
 
 const ROW_HEIGHT = 88;
 const NARROW_ROW_HEIGHT = 132;
 // Lines of badges in a row.
 const BADGE_LINES = 3;
 const NARROW_BADGE_LINES = 2;
-// As in the style: what a row has around its cells, and the share of the badges in the rest.
+// The space around the cells of a row, as in the style, and the share of the badges in the
+// remaining width.
 const ROW_SPACE = 32;
 const NARROW_ROW_SPACE = 25;
 const BADGES_SHARE = 0.32;
 const BADGES_LEAST = 180;
 
-// The worst verdict of a run.
+// Returns the worst verdict of a run.
 function verdictOf(run) {
   let worst = -1;
   for (const { label } of run.evaluations) worst = Math.max(worst, SEVERITY.indexOf(label));
   return worst < 0 ? null : SEVERITY[worst];
 }
 
-// Does a run have this label, or this label of a criterion? It has `pass` if it has no other.
+// Returns true if a run has this label, or if its verdict on `criterion` has it. A run has the
+// label `pass` if it has no other label.
 function hasLabel(run, label, criterion) {
   const found = criterion ? run.evaluations.filter((one) => one.criterion === criterion) : run.evaluations;
   if (label === "pass") return found.length > 0 && found.every((one) => one.label === "pass");
   return found.some((one) => !label || one.label === label);
 }
 
-// A run is selected if everything that is given matches.
+// Returns a function that selects the runs to which all given values apply.
 function runFilter({ label, criterion, agent, service, text }) {
   const wanted = text?.toLowerCase();
   const has = (name) => name && name.toLowerCase().includes(wanted);
@@ -44,7 +46,7 @@ function runFilter({ label, criterion, agent, service, text }) {
       run.calls.some((call) => has(call.name)));
 }
 
-// Turns of one session stand together, below its newest one, the latest first.
+// Groups the turns of each session below the newest turn, newest first.
 function bySession(runs) {
   const groups = new Map();
   for (const run of runs) {
@@ -58,7 +60,7 @@ function bySession(runs) {
   );
 }
 
-// The names to choose from, the most frequent first.
+// Returns the names to choose from, the most frequent first.
 function namesOf(runs, names) {
   const counts = new Map();
   for (const run of runs) {
@@ -74,7 +76,7 @@ function Runs({ source, query }) {
   useSource(source);
   const isNarrow = useNarrow();
   const all = source.runs.newestFirst();
-  // While the list is paused it stays as it was; what arrives is counted.
+  // While the list is paused it does not change, and new runs are counted.
   const [frozen, setFrozen] = useState(null);
   const listed = frozen ?? all;
   const nNew = frozen ? Math.max(0, all.length - frozen.length) : 0;
@@ -88,7 +90,7 @@ function Runs({ source, query }) {
     () => (query.label ? others.filter(runFilter(query)) : others),
     [others, query.label],
   );
-  // Turns are counted before the filter hides some.
+  // Count turns before the filter hides some of them.
   const rows = useMemo(() => {
     const shown = new Set(runs);
     return bySession(listed).filter(({ run }) => shown.has(run));
@@ -217,7 +219,7 @@ function RunRow({ run, turn, nTurns, query, isNarrow, width }) {
   </a>`;
 }
 
-// How much of the run was seen, in one word; the whole sentence on hover.
+// The completeness of the run in one word, with a whole sentence on hover.
 function Completeness({ run: { completeness, cut_short } }) {
   const word = completeness === "root_ended" ? "complete" : completeness.replaceAll("_", " ");
   return html`<span class=${cut_short ? "flag" : "completeness"} title=${completenessWords(completeness)}>${word}</span>`;
@@ -241,7 +243,7 @@ function NoRuns({ source, isFiltered, clear }) {
   <//>`;
 }
 
-// Where telemetry goes: what an agent's environment needs, for each receiver that is on.
+// The variables that an agent's environment needs, for each enabled receiver.
 function Endpoints({ receivers }) {
   const kinds = [["grpc", "grpc"], ["http", "http/protobuf"]].filter(([key]) => receivers?.[key]);
   if (kinds.length === 0) {
@@ -250,14 +252,14 @@ function Endpoints({ receivers }) {
   return html`<pre class="endpoints" tabindex="0">${kinds
     .map(([key, protocol]) => {
       const { address, tls } = receivers[key];
-      // A receiver on all addresses is where this page is.
+      // A receiver that listens on all addresses has the address of this page.
       const host = address.replace(/^(0\.0\.0\.0|\[::\])(?=:\d+$)/, location.hostname);
       return `export OTEL_EXPORTER_OTLP_PROTOCOL=${protocol}\nexport OTEL_EXPORTER_OTLP_ENDPOINT=${tls ? "https" : "http"}://${host}`;
     })
     .join("\n\n# or\n")}</pre>`;
 }
 
-// Whoever waits for a run that spanscore saw and did not recognise is told so.
+// Tells users who wait for a run that spanscore received a run and did not recognise it.
 function UnrecognisedHint({ source }) {
   const { value: settings } = usePolled(() => source.json("/v1/page"), [source.state]);
   const n = (settings?.unrecognised ?? []).reduce((sum, one) => sum + one.seen, 0);
@@ -267,7 +269,7 @@ function UnrecognisedHint({ source }) {
   );
 }
 
-// How many runs there are, and why some are not shown.
+// The number of runs, and the reason why some are not shown.
 function Remembered({ source, nShown }) {
   const { judged = 0, remembered = 0, passed_over = 0 } = source.totals;
   if (source.isReport) {
@@ -281,12 +283,12 @@ function Remembered({ source, nShown }) {
   </p>`;
 }
 
-// The rows show the alignment that the text of an explanation ends with.
+// Removes the alignment from the end of an explanation, because the rows show it.
 function explanationOf(text) {
   return text.replace(/\.? Alignment \(\+ called.*$/s, "");
 }
 
-// Log records and spans of a coding agent can report the same calls, each under an id of its own.
+// Log records and spans of a coding agent can report the same calls under different trace ids.
 const WITHDRAWN = "Spans report the calls of these log records: they are judged there.";
 
 const COMPLETENESS = {

@@ -1,15 +1,16 @@
-// Where runs come from: a running sidecar, or the data inside a report file. Both have the same
-// functions, so that the views need not know which it is.
+// The source of runs: a running sidecar, or the data inside a report file. Both have the same
+// functions, so that the views do not depend on the source.
 
-// Most rows that the page holds; the sidecar usually remembers fewer.
+// Maximum number of rows of the page. The sidecar usually remembers fewer runs.
 const MAX_ROWS = 50_000;
 const POLL_MILLIS = 3_000;
-// After so many polls a stream may be free.
+// Number of polls after which the page tries to open a stream again.
 const POLLS = 20;
-// An answer takes no longer.
+// Timeout of a request.
 const ANSWER_MILLIS = 30_000;
-// The sidecar says something on a stream every 15 seconds. After so long without a word the connection is dead,
-// though nobody closed it: the machine slept, or a firewall forgot it.
+// Maximum silence on a stream. The sidecar sends something every 15 seconds, so after a longer
+// silence the connection is dead although nobody closed it: the machine slept, or a firewall
+// dropped it.
 const SILENCE_MILLIS = 40_000;
 
 class ApiFailure extends Error {
@@ -20,7 +21,7 @@ class ApiFailure extends Error {
   }
 }
 
-// Runs by trace id, and the same runs in order. A revision takes the place of what it revises.
+// Runs by trace id, and the same runs in order. A revision replaces the revised run.
 class RunList {
   constructor() {
     this.clear();
@@ -34,14 +35,14 @@ class RunList {
 
   add(runs) {
     for (const run of runs) {
-      // A trace may have been judged anew under a higher number; older runs are read last.
+      // A trace may have been judged again under a higher number, and older runs are read last.
       const known = this.byId.get(run.trace_id);
       if (!known || known.number <= run.number) this.byId.set(run.trace_id, run);
     }
     if (runs.length > 0) this.changed();
   }
 
-  // The sidecar has forgotten these.
+  // Removes runs that the sidecar has evicted.
   forgetBefore(oldest) {
     let n = 0;
     for (const [id, run] of this.byId) {
@@ -76,10 +77,10 @@ class LiveSource {
     this.runs = new RunList();
     this.totals = {};
     this.settings = { links: [], unrecognised: [] };
-    // "starting", "live", "polling", "lost", "token"
+    // One of "starting", "live", "polling", "lost" and "token".
     this.state = "starting";
     this.problem = "";
-    // Kept in memory only: a reload asks again.
+    // Stored only in memory, so a reload prompts for the token again.
     this.token = "";
     this.change = 0;
     this.listeners = new Set();
@@ -91,7 +92,7 @@ class LiveSource {
     return () => this.listeners.delete(listener);
   }
 
-  // Many rows may arrive at once; the page is drawn once.
+  // Many rows may arrive together, but the page is drawn once for all of them.
   tell() {
     if (this.isTelling) return;
     this.isTelling = true;
@@ -99,7 +100,7 @@ class LiveSource {
       this.isTelling = false;
       for (const listener of this.listeners) listener();
     });
-    // A page in the background draws nothing, and must not fall behind either.
+    // A page in the background draws nothing, but its state must not fall behind.
     if (document.hidden) {
       this.isTelling = false;
       for (const listener of this.listeners) listener();
@@ -162,7 +163,7 @@ class LiveSource {
     }
   }
 
-  // Everything that is remembered, the newest first.
+  // Loads all remembered runs, newest first.
   async load() {
     let answer = await this.json("/v1/runs?limit=1000");
     this.runs.clear();
@@ -186,7 +187,7 @@ class LiveSource {
     this.tell();
   }
 
-  // While all streams are taken by other pages, the page asks now and then.
+  // Streams the runs, and polls while other pages use all streams.
   async listen() {
     for (;;) {
       await this.stream();
@@ -198,7 +199,8 @@ class LiveSource {
     }
   }
 
-  // Server-sent events, read with `fetch`: `EventSource` cannot carry a token. Returns if no stream is free.
+  // Reads server-sent events with `fetch`, because `EventSource` cannot send a token. Returns if no
+  // stream is free.
   async stream() {
     const headers = { accept: "text/event-stream" };
     const silence = new AbortController();
@@ -238,7 +240,7 @@ class LiveSource {
   }
 
   async takeEvent(answer) {
-    // The sidecar was restarted: its numbers began anew.
+    // After a restart of the sidecar, its numbers start again.
     if (answer.change < this.change) return this.load();
     const since = this.change;
     this.take(answer);
@@ -271,7 +273,7 @@ class LiveSource {
     });
   }
 
-  // `etag` is that of the version that was edited; none for a new criterion.
+  // `etag` is the ETag of the edited version; it is missing for a new criterion.
   save(name, text, etag) {
     const condition = etag ? { "if-match": `"${etag}"` } : { "if-none-match": "*" };
     return this.json(`/v1/criteria/${encodeURIComponent(name)}`, {
@@ -323,7 +325,7 @@ class ReportSource {
 
   start() {}
 
-  // The details of some runs are packed together.
+  // Decompresses a group of runs' details.
   async chunk(at) {
     const known = this.chunks.get(at);
     if (known) return known;
@@ -354,19 +356,20 @@ function openSource() {
   return about ? new ReportSource(JSON.parse(about.textContent)) : new LiveSource();
 }
 
-// Draws again when the source has something new.
+// Draws again when the source has new data.
 function useSource(source) {
   const [, setVersion] = useState(0);
   useEffect(() => {
     const draw = () => setVersion((version) => version + 1);
     const end = source.subscribe(draw);
-    // Something may have changed between the first drawing and now.
+    // The source may have changed between the first drawing and now.
     draw();
     return end;
   }, [source]);
 }
 
-// The value of a promise: `{ value, failure, isLoading }`. Asked again when `keys` change.
+// Returns the value of a promise, as `{ value, failure, isLoading }`. Calls `ask` again when `keys`
+// change.
 function useAsked(ask, keys) {
   const [answer, setAnswer] = useState({ isLoading: true });
   useEffect(() => {

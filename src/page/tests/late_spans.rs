@@ -13,7 +13,7 @@ criteria:
     evaluate: { tool_calls: { disallowed: [Edit] } }
 "#;
 
-/// Log records of one prompt: a call of each tool, whose name is also its id.
+/// Log records of one prompt with a call of each tool. The name of the tool is also the call's id.
 fn records(sight: &Sight, tools: &[&str]) -> Batch {
     let records = tools.iter().zip(1..).map(|(tool, at)| {
         json!({
@@ -34,7 +34,7 @@ fn records(sight: &Sight, tools: &[&str]) -> Batch {
     scanned.batch
 }
 
-/// Spans of a trace, which report these calls.
+/// Spans of a trace that report these calls.
 fn reports(sight: &Sight, id: u64, tools: &[&str]) -> Batch {
     let mut spans = spans(id, tools);
     for (span, tool) in spans.iter_mut().skip(1).zip(tools) {
@@ -54,7 +54,7 @@ fn batch_of(sight: &Sight, service: &str, spans: Vec<Value>) -> Batch {
     scanned.batch
 }
 
-/// Judges one batch a minute, shows the results to the page, and waits for the changes.
+/// Judges one batch a minute, passes the results to the page, and waits for the changes.
 fn judge_in_turn(sight: &Sight, batches: Vec<Batch>) {
     let settings = Settings {
         settle: Duration::from_secs(1),
@@ -71,7 +71,7 @@ fn judge_in_turn(sight: &Sight, batches: Vec<Batch>) {
     }
 }
 
-/// The run of the log records in the list, and all runs with this label.
+/// The run of the log records in the list, and the number of runs with this label.
 async fn seen(sight: &Sight, label: &str) -> (Value, usize) {
     let (_, list) = sight.get("/v1/runs").await;
     let runs = list["runs"].as_array().unwrap();
@@ -160,7 +160,7 @@ async fn an_open_run_with_an_alarm_closes_though_nothing_is_left_to_judge() {
     pipeline.take_into(&sight.rules, batch, sidecar::now(), &mut judged);
     sight.page.note(&judged, &sight.rules, sight.unix_nanos);
     assert_eq!(state().await, json!(["open", "fail"]));
-    // A later version of the span is not a call.
+    // The last version of the span is not a call.
     call["attributes"] = json!([]);
     call["name"] = "work".into();
     call["endTimeUnixNano"] = "9000".into();
