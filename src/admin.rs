@@ -1,6 +1,6 @@
 //! Serves health, readiness and metrics over HTTP, and guards the API of other modules on this
-//! port. Only the sidecar's own state counts: an outage of the downstream must not make the sidecar
-//! unhealthy.
+//! port. Health depends only on the sidecar's own state: an outage of the downstream must not make
+//! the sidecar unhealthy.
 
 mod guard;
 mod scrapes;
@@ -26,7 +26,6 @@ pub use scrapes::Scrapes;
 /// The routes of the admin port and the state behind them.
 #[derive(Clone)]
 pub struct AdminPort {
-    /// Metrics and heartbeats.
     pub telemetry: Arc<Telemetry>,
     /// Sources of metrics that are counted outside telemetry.
     pub metrics: Vec<MetricsSource>,
@@ -38,7 +37,6 @@ pub struct AdminPort {
     pub otlp: OtlpAddresses,
     /// The permitted callers of the API.
     pub guard: Arc<Guard>,
-    /// The routes of the API.
     pub api: Router,
     /// The routes of the page for people, which contains no telemetry.
     pub page: Router,
@@ -47,9 +45,7 @@ pub struct AdminPort {
 /// The bound addresses of the OTLP ports; `None` for a disabled port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OtlpAddresses {
-    /// OTLP/gRPC.
     pub grpc: Option<SocketAddr>,
-    /// OTLP/HTTP.
     pub http: Option<SocketAddr>,
 }
 
@@ -77,8 +73,8 @@ impl AdminPort {
     }
 }
 
-/// Answers that the sidecar is alive as long as every worker beats, even during a start and a
-/// drain: otherwise an orderly stop would get the process killed.
+/// Answers that the sidecar is alive as long as every worker beats, even during the start and a
+/// drain: otherwise the process would be killed during an orderly stop.
 async fn livez(State(admin): State<AdminPort>) -> impl IntoResponse {
     match unhealthy(&admin.telemetry) {
         Some(unhealthy) => (StatusCode::SERVICE_UNAVAILABLE, unhealthy),
@@ -125,7 +121,7 @@ async fn not_found(State(admin): State<AdminPort>, request: Request) -> impl Int
          {}\n",
         admin.otlp
     );
-    // A browser requests more paths than one; exporters use POST.
+    // Browsers request other paths too, but only exporters use POST.
     if request.method() == Method::POST {
         RequestMisdirected {
             reason: "port",

@@ -3,9 +3,9 @@
 //!
 //! 1. **[`FairBudget`]**, for acknowledged requests: a peer may add bytes if its total is then at
 //!    most seven times the free bytes.
-//! 2. **[`EvictingBudget`]**, for connections and requests that were not acknowledged: a newcomer
-//!    without space evicts something of the peer that uses most, if that peer then still uses more
-//!    than the newcomer's peer. A newcomer of the same peer evicts only an idle thing.
+//! 2. **[`EvictingBudget`]**, for connections and unacknowledged requests: if the budget is full, a
+//!    new reservation evicts a reservation of the peer that uses most, if that peer then still uses
+//!    more than the peer of the new one. Of the same peer, it evicts only an idle reservation.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -22,11 +22,12 @@ use tokio::time::Instant;
 use crate::config::Bound;
 use crate::sync::Mutex;
 
-/// Idle time after which a thing is evicted for a newcomer of the same peer.
+/// Idle time after which a reservation may be evicted for a new one of the same peer.
 const STANDS_STILL_AFTER: Duration = Duration::from_secs(1);
 
-/// Time after which a thing yields to a brief one of its peer. An advancing request gets bytes more
-/// often; a request that lacks only its last byte does not.
+/// Idle time after which a reservation may be evicted for a brief one of the same peer. A request
+/// that advances receives bytes more often than this; a request that lacks only its last byte does
+/// not.
 const PAUSES_AFTER: Duration = Duration::from_millis(50);
 
 /// A budget for acknowledged bytes, which cannot be evicted.
@@ -46,11 +47,12 @@ pub struct Charge {
     n_bytes: usize,
 }
 
-/// A budget for things that can be evicted: connections, requests in arrival, …
+/// A budget whose reservations can be evicted: connections, requests in arrival, …
 #[derive(Debug)]
 pub(crate) struct EvictingBudget {
     max: Bound,
-    /// Maximum number of things, if the budget limits things and not bytes.
+    /// Maximum number of reservations. If it is set, peers are compared by the number of their
+    /// reservations, else by bytes.
     max_things: Option<usize>,
     state: Mutex<Reservations>,
 }
@@ -60,8 +62,8 @@ struct Reservations {
     shares: FairShares<PeerId>,
     next: u64,
     by_number: BTreeMap<u64, Reserved>,
-    /// Bytes that evicted things still use, in addition to the bytes of the shares; 0 if the budget
-    /// limits things.
+    /// Bytes that evicted reservations still use, in addition to the bytes of the shares. Always 0
+    /// if the budget has `max_things`.
     n_ending: usize,
 }
 
@@ -70,14 +72,14 @@ struct Reserved {
     peer: PeerId,
     share: ShareIdx,
     n_bytes: usize,
-    /// True while we work on the thing and its peer waits.
+    /// True while we work on the request and its peer waits.
     is_busy: bool,
     moved: Instant,
     is_evicted: bool,
     evicted: Arc<Notify>,
 }
 
-/// A thing and its bytes in an [`EvictingBudget`], released on drop.
+/// A reservation in an [`EvictingBudget`], released on drop.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     budget: Arc<EvictingBudget>,
@@ -85,13 +87,14 @@ pub(crate) struct Reservation {
     evicted: Arc<Notify>,
 }
 
-/// A thing that needs space.
+/// A new reservation, or one that grows.
 struct Newcomer {
     number: u64,
     peer: PeerId,
     share: ShareIdx,
     more: Held,
-    /// True if the thing will be done at once: other things of its peer yield after a short pause.
+    /// True if the request will be finished within a moment: then other reservations of its peer
+    /// can be evicted after a short pause.
     is_brief: bool,
 }
 
@@ -110,7 +113,6 @@ impl FairBudget {
         self.max.get()
     }
 
-    /// Returns the bytes of all peers.
     pub(crate) fn n_bytes(&self) -> usize {
         self.shares.lock().total().n_bytes
     }
@@ -189,7 +191,7 @@ impl Drop for Charge {
 // === impl EvictingBudget, Reservation ===
 
 impl EvictingBudget {
-    /// Creates an empty budget of at most `max` bytes, and of at most `max_things` things.
+    /// Creates an empty budget of at most `max` bytes, and of at most `max_things` reservations.
     pub(crate) fn new(max: impl Into<Bound>, max_things: Option<usize>) -> Arc<Self> {
         Arc::new(Self {
             max: max.into(),
@@ -202,21 +204,22 @@ impl EvictingBudget {
         self.max.get()
     }
 
-    /// Returns the reserved bytes, including those of evicted things that have not ended.
+    /// Returns the reserved bytes, including those of evicted reservations that were not dropped
+    /// yet.
     pub(crate) fn n_bytes(&self) -> usize {
         let state = self.state.lock();
         state.shares.total().n_bytes + state.n_ending
     }
 
-    /// Returns the number of evicted things that have not ended.
+    /// Returns the number of evicted reservations that were not dropped yet.
     pub(crate) fn n_ending(&self) -> usize {
         let state = self.state.lock();
         state.by_number.len() - state.shares.total().n_things
     }
 
-    /// Reserves bytes for a new thing of a peer, at most the whole budget. Evicts other things if
-    /// the budget is full, or returns `None` if an eviction would not be fair. `is_brief` is true
-    /// if the thing will be done at once.
+    /// Reserves bytes for a peer, at most the whole budget. If the budget is full, evicts other
+    /// reservations, or returns `None` if an eviction would not be fair. `is_brief` is true for a
+    /// request that will be finished within a moment.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         peer: PeerId,
@@ -278,8 +281,8 @@ impl EvictingBudget {
 }
 
 impl Reservations {
-    /// Returns the bytes of this peer's evicted things that have not ended; the peer cannot reserve
-    /// them again yet.
+    /// Returns the bytes of this peer's evicted reservations that were not dropped yet; the peer
+    /// cannot reserve them again yet.
     fn n_ending_of(&self, peer: PeerId) -> usize {
         if self.n_ending == 0 {
             return 0;
@@ -289,17 +292,17 @@ impl Reservations {
         ending.map(|it| it.n_bytes).sum()
     }
 
-    /// Returns the reservation to evict for a newcomer: the longest idle one of the heaviest share.
-    /// Reservations that wait for their peer are evicted before busy ones.
+    /// Returns the reservation to evict for a newcomer: the longest idle one of the share that uses
+    /// most. Reservations that wait for their peer are evicted before busy ones.
     fn victim(&self, newcomer: &Newcomer, by: ShareMeasure) -> Option<u64> {
-        // Bytes of evicted things count for their peer until the things end.
+        // Bytes of an evicted reservation count for its peer until the reservation is dropped.
         let n_more = newcomer.more.by(by) + self.n_ending_of(newcomer.peer);
         let share = self.shares.victim(newcomer.share, n_more, by);
         let now = Instant::now();
         let yields = |it: &Reserved| {
             let paused_for = now - it.moved;
             let stands_still = paused_for >= STANDS_STILL_AFTER;
-            // A newcomer cannot use the bytes of a busy thing before the thing ends.
+            // A newcomer cannot use the bytes of a busy reservation before that is dropped.
             share != newcomer.share
                 || (by == ShareMeasure::Things && stands_still)
                 || (!it.is_busy
@@ -314,8 +317,9 @@ impl Reservations {
             .map(|(number, _)| *number)
     }
 
-    /// Evicts a thing and releases its bytes at once, because most things end within a moment. If
-    /// the budget limits bytes, a busy thing's bytes count for its peer until the thing ends.
+    /// Evicts a reservation and immediately releases its bytes, because most are dropped within a
+    /// moment. If the budget limits bytes, the bytes of a busy reservation count for its peer until
+    /// it is dropped.
     fn evict(&mut self, number: u64, by: ShareMeasure) {
         let Some(it) = self.by_number.get_mut(&number) else {
             return;
@@ -333,7 +337,7 @@ impl Reservations {
 
 impl Reservation {
     /// Grows to `n_bytes`, or to the whole budget if that is less. Returns the number of added
-    /// bytes, or `None` if the budget is full or the thing was evicted.
+    /// bytes, or `None` if the budget is full or the reservation was evicted.
     pub(crate) fn grow_to(&self, n_bytes: usize, is_brief: bool) -> Option<usize> {
         let mut guard = self.budget.state.lock();
         let state = &mut *guard;
@@ -371,8 +375,8 @@ impl Reservation {
         state.by_number.get(&self.number).map_or(0, |it| it.n_bytes)
     }
 
-    /// Records progress of the thing, and whether we work on it. Returns `false` if the thing was
-    /// evicted.
+    /// Records progress. `is_busy` is true while we work on the request. Returns `false` if the
+    /// reservation was evicted.
     pub(crate) fn moved(&self, is_busy: bool) -> bool {
         let mut state = self.budget.state.lock();
         let own = state.by_number.get_mut(&self.number);
@@ -383,7 +387,7 @@ impl Reservation {
         })
     }
 
-    /// Waits until the thing is evicted; the caller must then end it.
+    /// Waits until the reservation is evicted; the caller must then drop it.
     pub(crate) async fn evicted(&self) {
         self.evicted.notified().await;
     }
@@ -453,7 +457,7 @@ mod tests {
         budget.reserve(peer, n_bytes, false)
     }
 
-    /// Reserves one thing per moment.
+    /// Makes each reservation at a later time than the one before.
     async fn reserve_all<const N: usize>(
         budget: &Arc<EvictingBudget>,
         peer: PeerId,
@@ -483,7 +487,7 @@ mod tests {
         assert_eq!(evicted, [false, false, true, true, false]);
         assert_eq!(budget.n_bytes(), 90);
         assert!(!flood[3].moved(true) && flood[2].grow_to(30, true).is_none());
-        // With as many bytes, the agent's share is as heavy as the flood's.
+        // With as many bytes as this, the agent's share would equal the flood's.
         assert_eq!(agent.grow_to(60, true), None);
         drop((flood, agent));
         assert_eq!(budget.n_bytes(), 0);

@@ -23,7 +23,6 @@ use crate::transport::{Client, Delivery, SentHeaders, TransportError};
 
 pub use loop_guard::check_loop;
 
-/// The signals to forward, and their destinations.
 #[derive(Debug)]
 pub struct Settings {
     /// The downstream. Without one, every request is accepted and discarded.
@@ -42,7 +41,6 @@ pub enum ForwardError {
     /// The destination cannot be used.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// The downstream is spanscore itself.
     #[error(
         "`{origin}` points at {host}:{port}, where spanscore itself listens ({listener}): \
          telemetry would be forwarded in a loop; {remedy}"
@@ -50,13 +48,9 @@ pub enum ForwardError {
     Loop {
         /// The setting or variable that names the downstream.
         origin: String,
-        /// The downstream's host.
         host: String,
-        /// The downstream's port.
         port: u16,
-        /// The listener at that address.
         listener: SocketAddr,
-        /// The remedy.
         remedy: &'static str,
     },
 }
@@ -64,10 +58,9 @@ pub enum ForwardError {
 /// Enqueues the receivers' requests for all outlets. Clones share the outlets.
 #[derive(Debug, Clone)]
 pub struct ForwardHandle {
-    /// The topic first: a request that the downstream refuses is sent again, and a topic may have
-    /// it twice.
+    /// The topic is first: if the downstream refuses a request, the sender repeats it, and only a
+    /// topic may contain it twice.
     outlets: Vec<Outlet>,
-    /// The headers of the downstream.
     headers: Option<SentHeaders>,
     telemetry: Arc<Telemetry>,
 }
@@ -116,7 +109,7 @@ pub fn start(
 }
 
 impl ForwardHandle {
-    /// Enqueues every request with spans in `queue`, too.
+    /// Also enqueues every request with spans in `queue`.
     #[must_use]
     pub fn also_into(mut self, queue: Queue) -> Self {
         let topic = Outlet {
@@ -128,8 +121,8 @@ impl ForwardHandle {
         self
     }
 
-    /// Returns the accounting of a queue for [`Self::also_into`]. Without a downstream it is the
-    /// accounting of the telemetry, else a separate one.
+    /// Returns the accounting for the queue of [`Self::also_into`]: without a downstream it is that
+    /// of the telemetry, else a separate one.
     pub fn accounting_of_copies(&self) -> Arc<dyn Accounting> {
         let telemetry = self.telemetry.clone();
         if self.outlets.is_empty() {
@@ -151,12 +144,12 @@ impl ForwardHandle {
         outlets.try_for_each(|outlet| outlet.queue.check_room(peer, n_bytes))
     }
 
-    /// Enqueues a request for all outlets, or for none; it is then acknowledged. The caller counts
-    /// a refusal. Never waits.
+    /// Enqueues a request for all outlets, or for none if one refuses it. An enqueued request is
+    /// acknowledged; the caller counts a refusal. Never waits.
     pub fn offer(&self, request: OutboundRequest) -> Result<(), QueueRefusal> {
         let (signal, n_items) = (request.signal, request.n_items);
         let parts = self.parts_of(request).into_iter();
-        // A charge is released on drop.
+        // If an outlet refuses, the charges of the others are released on drop.
         let charged = parts.map(|(queue, part)| Ok((queue, queue.charge(part)?)));
         let charged: Vec<_> = charged.collect::<Result<_, QueueRefusal>>()?;
         if charged.is_empty() {
@@ -180,8 +173,8 @@ impl ForwardHandle {
         outlet.map(|outlet| outlet.queue.clone())
     }
 
-    /// Returns true if the journal stores requests of this signal: then call [`Self::keep`], not
-    /// [`Self::offer`].
+    /// Returns true if the journal stores requests of this signal. If so, call [`Self::keep`]
+    /// instead of [`Self::offer`].
     pub fn keeps(&self, signal: Signal) -> bool {
         self.outlets_of(signal).any(|outlet| outlet.queue.is_kept())
     }
@@ -214,7 +207,7 @@ impl ForwardHandle {
     /// Uses the headers of `destination` for all further requests.
     ///
     /// # Errors
-    /// A header is invalid. Nothing is replaced then.
+    /// A header is invalid. Then no header is replaced.
     pub fn renew_headers(&self, destination: &Destination) -> Result<(), TransportError> {
         self.headers
             .as_ref()
@@ -229,8 +222,8 @@ impl ForwardHandle {
         }
     }
 
-    /// Rejects further requests. Queued requests may be delivered until `deadline`, when the
-    /// delivery ends.
+    /// Rejects further requests. Queued requests may be delivered until `deadline`, which ends the
+    /// delivery.
     pub fn close(&self, deadline: Instant) {
         for outlet in &self.outlets {
             outlet.queue.close(deadline);
@@ -242,7 +235,7 @@ impl ForwardHandle {
         outlets.filter(move |outlet| outlet.signals.contains(&signal))
     }
 
-    /// Returns a request as its outlets get it: a topic gets no headers.
+    /// Returns a request in the form for each outlet: a topic gets no headers.
     fn parts_of(&self, request: OutboundRequest) -> Vec<(&Queue, OutboundRequest)> {
         let n_outlets = self.outlets_of(request.signal).count();
         let outlets = self.outlets_of(request.signal);
@@ -267,7 +260,7 @@ pub fn outbound(
 ) -> OutboundRequest {
     let mut passed = HeaderMap::new();
     for (name, mut value) in headers {
-        // The value may be a key: keep it out of debug output and of HTTP/2's header tables.
+        // The value may be a secret: omit it from debug output and from HTTP/2's header tables.
         value.set_sensitive(true);
         passed.append(name, value);
     }
@@ -311,7 +304,7 @@ impl Accounting for ForwardAccounting {
     }
 }
 
-/// Accounts for spans that go to a second destination as well as to the downstream.
+/// Accounts for spans that are sent to a second destination in addition to the downstream.
 #[derive(Debug)]
 struct CopyAccounting {
     telemetry: Arc<Telemetry>,

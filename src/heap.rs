@@ -1,11 +1,11 @@
 //! Makes the allocator return freed memory to the system while the process uses much memory.
 //!
-//! mimalloc keeps freed memory for 10 to 100 ms. Memory that one thread allocated and another freed
-//! stays until the first thread has allocated a hundred times more: a sender of large requests can
-//! fill a container with memory that is neither in use nor in any budget. Returning everything at
-//! once would make every span with prompts cost almost twice as much, so memory is returned only
-//! while the process uses more than [`set_limit`] allows. A thread can only return memory that it
-//! allocated, so each thread checks for itself.
+//! mimalloc retains freed memory for 10 to 100 ms. If one thread allocates memory and another frees
+//! it, the memory is retained until the first thread has allocated a hundred times more. So a
+//! sender of large requests can fill a container with memory that is neither in use nor in any
+//! budget. Returning all freed memory immediately would almost double the cost of spans with
+//! prompts, so it is returned only while the process uses more than [`set_limit`] allows. A thread
+//! can only return memory that it allocated, so each thread checks for itself.
 
 use std::cell::Cell;
 use std::fs;
@@ -64,13 +64,14 @@ fn held() -> Option<usize> {
     Some(kib << 10)
 }
 
-/// Returns freed memory to the system. mimalloc refuses an allocation only after it has returned
-/// all memory that the calling thread freed, and memory that this thread allocated and other
-/// threads freed. The call that does only this needs `unsafe`. Other allocators refuse at once.
+/// Returns freed memory to the system by an allocation that mimalloc must refuse: before it does,
+/// it returns all memory that the calling thread freed, and memory that this thread allocated and
+/// other threads freed. The function for this alone needs `unsafe`. Other allocators refuse
+/// immediately.
 fn return_freed() {
     let mut nothing: Vec<u8> = Vec::new();
     let size = hint::black_box(IMPOSSIBLE_SIZE);
-    // The compiler would remove an unused allocation.
+    // Prevents the compiler from removing the unused allocation.
     hint::black_box(nothing.try_reserve_exact(size).is_err());
     hint::black_box(&nothing);
 }

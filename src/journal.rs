@@ -60,21 +60,21 @@ pub use waiting::Done;
 use crate::telemetry::Telemetry;
 use opening::Opener;
 
-/// The folder of the requests.
+/// The folder of the log of requests.
 const REQUESTS: &str = "requests";
 
-/// The folder of the requests for a second destination.
+/// The folder of the log of requests for a second destination.
 const COPIES: &str = "kafka";
 
-/// The folder of the scores.
+/// The folder of the log of scores.
 const SCORES: &str = "scores";
 
-/// Returns true if the folder of a journal is in memory: a reboot loses its requests.
+/// Returns true if the folder of a journal is in memory, so that a reboot loses its requests.
 pub fn is_in_memory(directory: &Path) -> bool {
     storage::is_in_memory(directory)
 }
 
-/// The thread of a log, and the lock of its folder.
+/// The thread of a log, and the lock of the journal's folder.
 #[derive(Debug)]
 pub struct Keeping {
     log: JournalLog,
@@ -83,10 +83,10 @@ pub struct Keeping {
 }
 
 impl Keeping {
-    /// Writes the cursor and ends the thread. Blocks.
+    /// Writes the cursor and stops the thread. Blocks.
     pub fn end(self) {
         self.log.end();
-        // A panic was reported when it happened.
+        // If the thread panicked, the panic was reported then.
         let _ = self.thread.join();
     }
 }

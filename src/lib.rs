@@ -15,8 +15,9 @@
 //!
 //! # Map
 //!
-//! - [`text`], [`located`]: texts, and documents with positions; independent of spanscore.
-//! - [`otlp`]: what arrives, validated and read in one pass.
+//! - [`text`], [`located`]: utilities for texts, and for documents with positions; independent of
+//!   spanscore.
+//! - [`otlp`]: validates and reads received requests in one pass.
 //! - [`judge`]: a trace in, verdicts out. Other programs can embed it; its page has an example.
 //! - this crate: the program. The modules below are in the order in which data passes through them.
 

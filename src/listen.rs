@@ -36,7 +36,6 @@ use slots::{ConnectionSlot, RequestGuard};
 
 pub use slots::{ConnectionLimits, ConnectionSlots};
 
-/// Timeout for a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time without traffic in either direction after which a connection is closed. SDKs send metrics
@@ -46,18 +45,19 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(180);
 /// HTTP/2: time without traffic after which the peer is pinged.
 const PING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// HTTP/2: timeout for the answer to a ping.
+/// HTTP/2: timeout for the response to a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// HTTP/1: maximum bytes that are read ahead, which limits the headers of a request, and maximum
 /// bytes of an unsent answer.
 const MAX_BUFFER: usize = 64 << 10;
 
-/// HTTP/2: the window of a connection and of its streams, in bytes. Data within the window is in
-/// our memory until a request reads it, so it is part of the size of a connection's slot.
+/// HTTP/2: the window of a connection and of each of its streams, in bytes. Data within the window
+/// is in our memory until a request reads it, so the slot of a connection includes the window.
 const WINDOW: u32 = 64 << 10;
 
-/// HTTP/2: the window of early connections, in bytes. A sender of megabytes then waits less often.
+/// HTTP/2: the window of the first connections, in bytes, so that a sender of megabytes waits less
+/// often.
 const WIDE_WINDOW: u32 = 512 << 10;
 
 /// Maximum size of an HTTP/2 frame in bytes. An incomplete frame is in our memory.
@@ -73,18 +73,16 @@ const MAX_HEADERS_SIZE: u32 = 16 << 10;
 /// Time that an evicted connection gets to finish its requests.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
-/// Pause after a failed `accept`; without it, a lack of file descriptors would cause a busy loop.
+/// Pause after a failed `accept`. Without the pause, a lack of file descriptors would cause a busy
+/// loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// A port could not be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address} (`{setting}`): {}", remedy(.error, .setting))]
 pub struct BindError {
-    /// The setting with the address.
     pub setting: &'static str,
-    /// The address.
     pub address: SocketAddr,
-    /// The system's error.
     pub error: io::Error,
 }
 
@@ -111,7 +109,6 @@ fn remedy(error: &io::Error, setting: &str) -> String {
     }
 }
 
-/// A bound port.
 #[derive(Debug)]
 pub struct Port {
     setting: &'static str,
@@ -144,12 +141,10 @@ impl Port {
         }
     }
 
-    /// Returns the setting with the address.
     pub fn setting(&self) -> &'static str {
         self.setting
     }
 
-    /// Returns the bound address.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -244,8 +239,8 @@ impl Port {
     }
 }
 
-/// Returns true for errors of a peer that disconnected before we accepted it; the next connection
-/// may be fine.
+/// Returns true for the error of a peer that disconnected before we accepted it. The next
+/// connection may succeed.
 fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -256,14 +251,14 @@ fn concerns_one_connection(error: &io::Error) -> bool {
 }
 
 fn http(window: u32, max_streams: u32) -> auto::Builder<TokioExecutor> {
-    // Hyper runs each HTTP/2 request as a separate task. The tasks end with their connection, whose
-    // loss makes their bodies fail.
+    // Hyper runs each HTTP/2 request as a separate task. The task ends with its connection, because
+    // then its body fails.
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE_TIMEOUT)
-        // Without `pipeline_flush`, hyper reads a request only after it has written the answer
-        // before it; with it, hyper would put answers into an unbounded buffer.
+        // Without `pipeline_flush`, hyper reads a request only after it has written the answer to
+        // the previous one. With it, hyper would put answers into an unbounded buffer.
         .max_buf_size(MAX_BUFFER);
     http.http2()
         .timer(TokioTimer::new())
@@ -285,7 +280,7 @@ struct Connection {
     peer: IpAddr,
     slots: Arc<ConnectionSlots>,
     tls: Option<Arc<PortTls>>,
-    /// Builders with the usual windows and with the larger ones.
+    /// The builder with the usual windows, and the one with the larger windows.
     http: [auto::Builder<TokioExecutor>; 2],
     closing: watch::Receiver<bool>,
 }
@@ -312,8 +307,8 @@ impl Connection {
         let open = ConnectionOpened { setting }.emit(&telemetry);
         let http = if slot.is_wide { wide_http } else { http };
         let mut ending = Ending { slot, closing };
-        // A response is a few small frames; waiting to fill a packet would only delay it. If the
-        // option cannot be set, the socket works without it.
+        // A response is a few small frames, and waiting to fill a packet would only delay it. If
+        // the option cannot be set, the socket works without it.
         let _ = stream.set_nodelay(true);
         let mut service = ConnectionService {
             service,
@@ -366,18 +361,18 @@ impl Connection {
     }
 }
 
-/// The reasons why a connection ends before its peer closes it.
+/// The signals that end a connection before its peer closes it.
 struct Ending {
     slot: Arc<ConnectionSlot>,
     closing: watch::Receiver<bool>,
 }
 
 impl Ending {
-    /// Waits until the port closes, or returns `true` once another connection needs the slot.
+    /// Waits until the port closes. Returns `true` if another connection needs the slot instead.
     async fn begins(&mut self) -> bool {
         tokio::select! {
             () = self.slot.evicted() => true,
-            // A dropped port also closes its connections.
+            // If the port was dropped, its connections are closed, too.
             _ = self.closing.wait_for(|closing| *closing) => false,
         }
     }
@@ -391,8 +386,8 @@ pub struct PeerAddress(pub IpAddr);
 #[derive(Debug, Clone, Copy)]
 pub struct CertifiedClient;
 
-/// Returns true for a loopback name, with any port: `kubectl port-forward` gives the port another
-/// number.
+/// Returns true for a loopback name, with any port, because `kubectl port-forward` can use another
+/// port number.
 pub fn is_loopback_name(authority: &Authority) -> bool {
     let host = authority.host();
     let ip = host
@@ -438,7 +433,7 @@ where
     }
 }
 
-/// A body whose request counts as unanswered until the whole body was sent.
+/// A body that counts its request as unanswered until the whole body was sent.
 struct CountedBody<B> {
     body: B,
     _request: RequestGuard,
@@ -464,8 +459,8 @@ impl<B: Body + Unpin> Body for CountedBody<B> {
     }
 }
 
-/// A connection for HTTP, with or without TLS. A trait object, so that hyper is compiled once for
-/// both: a second copy needs 0.1 MB of the program.
+/// A connection for HTTP, with or without TLS. A trait object, so that hyper is compiled only once;
+/// a second copy takes 0.1 MB of the program.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
@@ -485,7 +480,7 @@ where
 {
     let io = TokioIo::new(IdleTimeoutStream::new(io));
     let mut served = pin!(http.serve_connection(io, service));
-    // The error of a connection needs no log line: its requests were answered, or counted as
+    // The error of a connection needs no log line, because its requests were answered or counted as
     // interrupted.
     let is_evicted = tokio::select! {
         _ = served.as_mut() => return false,
@@ -496,7 +491,7 @@ where
         let longest = if ending.slot.may_end_slowly() { LAST_WORDS } else { Duration::ZERO };
         drop(time::timeout(longest, served).await)
     } else {
-        // The port decides how long to wait.
+        // The port limits how long this waits.
         drop(served.await)
     }
     is_evicted
@@ -510,8 +505,8 @@ where
 struct IdleTimeoutStream<I> {
     io: I,
     deadline: Pin<Box<Sleep>>,
-    /// Start of the pending read. The deadline moves only after it has passed: moving it at every
-    /// read would cost as much as the read.
+    /// Start of the pending read. The deadline is moved only after it has passed, because moving it
+    /// at every read would cost as much as the read.
     since: Instant,
     waiting: bool,
 }

@@ -12,8 +12,8 @@ fn main() -> ExitCode {
     ExitCode::from(spanscore::cli::main(std::env::args_os(), &environment()))
 }
 
-/// The environment is read once, here, so that tests can pass any environment to the code below.
-/// Variables that are not UTF-8 are skipped: none of ours is.
+/// The environment is read once, here, so that tests can pass any environment to all other code.
+/// Variables that are not UTF-8 are skipped, because none of spanscore's variables is.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is the one place that reads the environment"

@@ -1,5 +1,5 @@
-//! The running program: `start.rs` builds its stages and connects them with bounded channels,
-//! `stop.rs` drains them. The one place that reads the clock and owns the threads.
+//! The running program: `start.rs` builds the stages and connects them with bounded channels,
+//! `stop.rs` drains them. Only this module reads the clock and owns threads.
 
 mod cgroup;
 mod intake;
@@ -71,8 +71,8 @@ pub struct Plan {
     pub origin: Option<ConfigOrigin>,
     /// The criteria and expectations that judge traces.
     pub rules: Rules,
-    /// Reads the memory limit of the cgroup in bytes, if there is one: at the start, and at each
-    /// `reload.interval`.
+    /// Reads the memory limit of the cgroup in bytes, at the start and at each `reload.interval`;
+    /// `None` if there is no limit.
     pub cgroup_limit: fn() -> Option<usize>,
     /// The output of printed evaluations, if any.
     pub print: Option<export::Print>,
@@ -82,7 +82,7 @@ pub struct Plan {
     pub record: Option<PathBuf>,
 }
 
-/// A function that sees every judgement; it must return at once.
+/// A function that receives every judgement. It must not block.
 pub type Observer = Box<dyn FnMut(&Judged, &Rules) + Send>;
 
 /// An error while starting a sidecar.
@@ -138,11 +138,11 @@ pub struct Sidecar {
     pub addresses: Addresses,
     /// The metrics and heartbeats.
     pub telemetry: Arc<Telemetry>,
-    /// Lives until the ports are closed; dropping it ends the scoring queue.
+    /// Dropped after the ports are closed, which ends the scoring queue.
     intake: Arc<RequestIntake>,
-    /// The criteria in force, and their changes.
+    /// The active criteria, and the operations that change them.
     pub register: Register,
-    /// Dropping the first field ends the watcher of configuration files.
+    /// Dropping the sender stops the watcher of configuration files.
     watching: (oneshot::Sender<Infallible>, JoinSet<()>),
     doors: Doors,
     admin: Doors,

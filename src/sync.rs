@@ -3,8 +3,8 @@
 use std::sync::{MutexGuard, PoisonError};
 
 /// A mutex that can be locked after a thread panicked while holding the lock. Every value behind
-/// such a mutex is consistent between two statements, and a panic in one request must not stop
-/// other requests.
+/// this kind of mutex is consistent between two statements, and a panic in one request must not
+/// stop other requests.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
 

@@ -1,11 +1,11 @@
 //! Builds rustls configurations from certificate files, and rebuilds them when the files change.
-//! Only this file names the provider, ring: there is no process-wide default.
+//! Only this file names the provider, ring, because there is no process-wide default.
 //!
 //! The files are read when a connection starts (a few small reads, which cost little beside a
-//! handshake's signature), and the configuration is reused while their contents stay the same. So a
-//! rotated certificate needs no timer, no watcher and no restart, a Kubernetes secret's symlink
-//! swap is noticed, and half-written files cause one warning: the last good configuration stays in
-//! use.
+//! handshake's signature), and the configuration is reused while their contents stay equal. So a
+//! rotated certificate needs no timer, no watcher and no restart, and a symlink swap of a
+//! Kubernetes secret is noticed. Half-written files cause one warning, and the last good
+//! configuration stays in use.
 
 use std::fmt;
 use std::io;
@@ -30,45 +30,26 @@ use crate::telemetry::{CertificatesReplaced, CertificatesUnusable, Telemetry};
 /// The reason why certificate files cannot be used. The caller adds the setting that names them.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file is missing or unreadable.
     #[error("cannot read `{}`: {error}; check the path and its permissions", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        error: io::Error,
-    },
+    Unreadable { path: PathBuf, error: io::Error },
     /// A file lacks the expected item.
     #[error(
         "`{}` contains no {expected}; expected PEM text with a `-----BEGIN …-----` line",
         path.display()
     )]
     Empty {
-        /// The file.
         path: PathBuf,
         /// `certificate` or `private key`.
         expected: &'static str,
     },
-    /// A file is not valid PEM.
     #[error("`{}` is not valid PEM: {error}", path.display())]
-    NotPem {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        error: pem::Error,
-    },
+    NotPem { path: PathBuf, error: pem::Error },
     /// The files are readable but do not work together.
     #[error("cannot use {files}: {error}; check that the key belongs to the certificate")]
-    Unusable {
-        /// The files.
-        files: String,
-        /// The reason.
-        error: String,
-    },
+    Unusable { files: String, error: String },
     /// Only one of `cert_file` and `key_file` is set.
     #[error("`cert_file` and `key_file` belong together, only one is set; set both or neither")]
     Half,
-    /// The system has no authorities.
     #[error(
         "this system has no certificate authorities, so no server can be verified; set `ca_file`"
     )]
@@ -77,8 +58,8 @@ pub enum TlsError {
 
 // === client ===
 
-/// Returns the configuration for connections to a peer. It reloads its files itself, so one
-/// configuration serves every connection.
+/// Returns the configuration for connections to a peer. The configuration reloads its files, so it
+/// serves every connection.
 ///
 /// The caller sets ALPN (hyper-rustls requires it to be empty here) and `server_name`, which
 /// belongs to the connection. Fails if a file cannot be used. A file that becomes unusable later
@@ -144,8 +125,8 @@ impl ResolvesClientCert for WatchedClientCert {
     }
 }
 
-/// Verifies a server's certificate, unless that is switched off, and always that the server owns
-/// the certificate's key.
+/// Verifies a server's certificate, unless verification is disabled. Always verifies that the
+/// server owns the certificate's key.
 #[derive(Debug)]
 struct PeerVerifier {
     provider: Arc<CryptoProvider>,
@@ -236,7 +217,7 @@ impl PortTls {
         .map(Self)
     }
 
-    /// Returns the configuration for the next connection. Reads the files.
+    /// Reads the files, and returns the configuration for the next connection.
     pub fn current(&self) -> Arc<ServerConfig> {
         self.0.current()
     }

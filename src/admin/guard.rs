@@ -5,9 +5,9 @@
 //! criteria by which agents are judged, so it answers only on a loopback address, or to callers
 //! with a token or a client certificate.
 //!
-//! On a loopback address every web page in a browser on the machine can reach the port too: by
+//! On a loopback address, every web page in a browser on the machine can reach the port too: by
 //! cross-origin requests, or under its own name, if that name suddenly resolves to 127.0.0.1 (DNS
-//! rebinding). So no request that a browser sends for another origin passes, and on loopback the
+//! rebinding). So a request that a browser sends for another origin is refused, and on loopback the
 //! `Host` must be a loopback name.
 
 use std::fs::File;
@@ -50,7 +50,7 @@ enum Rule {
         token_file: Option<PathBuf>,
         certificate: bool,
     },
-    /// Everyone can reach the port, and no credentials are configured: the API is closed.
+    /// Everyone can reach the port, and no credentials are configured, so the API is closed.
     Closed,
 }
 
@@ -136,8 +136,8 @@ impl Guard {
         self.check_caller(request, authority.as_ref())
     }
 
-    /// Checks a request for the files of the page, which contain no telemetry. A link on another
-    /// page may lead to the page, and a browser that follows the link cannot send a token.
+    /// Checks a request for the files of the page, which contain no telemetry. Another page may
+    /// link to the page, and a browser that follows the link cannot send a token.
     fn check_page(&self, request: &Request) -> Result<(), GuardRefusal> {
         let authority = authority(request);
         let is = |name: &str, expected: &[u8]| {
@@ -178,8 +178,8 @@ impl Guard {
                 ..
             } => {
                 let shown = bearer(headers).ok_or(GuardRefusal::NoToken)?;
-                // Read the file for each request: a rotated token needs no timer and no restart,
-                // and a deleted file admits nobody.
+                // Read the file for each request, so that a rotated token needs no timer and no
+                // restart. If the file was deleted, no request is admitted.
                 let expected = read_token(path).map_err(|error| {
                     TokenUnusable {
                         error: error.to_string(),
@@ -216,7 +216,7 @@ impl Guard {
     }
 }
 
-/// The layer around the API's routes.
+/// The middleware around the API's routes.
 pub(super) async fn guarded(
     State(guard): State<Arc<Guard>>,
     request: Request,
@@ -226,7 +226,7 @@ pub(super) async fn guarded(
     guard.run(checked, request, next).await
 }
 
-/// The layer around the files of the page.
+/// The middleware around the files of the page.
 pub(super) async fn guarded_page(
     State(guard): State<Arc<Guard>>,
     request: Request,

@@ -13,17 +13,17 @@ use tokio::time::Instant;
 
 use crate::sync::Mutex;
 
-/// Age up to which a page that is still being sent serves further scrapers.
+/// Age up to which a page that is still being sent is also sent to further scrapers.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
-/// Maximum number of pages in memory. A further page evicts the oldest and closes the connections
-/// of its readers, which have had [`SHARED_FOR`] for each newer page.
+/// Maximum number of pages in memory. A further page evicts the oldest one and closes the
+/// connections of its readers, which have had [`SHARED_FOR`] for each newer page.
 const MAX_PAGES: usize = 8;
 
-/// Bytes that are copied for a connection at once; a connection uses no other memory for the page.
+/// Bytes that are copied for a connection in one step; a connection uses no other memory for the
+/// page.
 const PIECE: usize = 16 << 10;
 
-/// The pages that are being sent.
 #[derive(Debug, Default)]
 pub struct Scrapes(Mutex<VecDeque<Page>>);
 
@@ -34,8 +34,7 @@ struct Page {
 }
 
 impl Scrapes {
-    /// Returns the page for a further reader: the newest, if it is fresh and still being sent, else
-    /// a new one.
+    /// Returns the newest page if it is fresh and still being sent, else renders a new one.
     pub(super) fn page(&self, now: Instant, render: impl FnOnce() -> String) -> PageBody {
         let mut pages = self.0.lock();
         // A reader has only a weak reference, so that its page can be evicted.
@@ -68,7 +67,6 @@ impl Scrapes {
 #[derive(Debug)]
 pub(super) struct PageBody {
     text: Weak<String>,
-    /// Number of unsent bytes.
     left: usize,
 }
 
@@ -95,7 +93,7 @@ impl HttpBody for PageBody {
         let piece = Bytes::copy_from_slice(&rest[..rest.len().min(PIECE)]);
         self.left -= piece.len();
         if self.left == 0 {
-            // The next scraper gets a new page, even before this answer has been sent.
+            // The next scraper must get a new page, even if this answer has not been sent yet.
             self.text = Weak::new();
         }
         Poll::Ready(Some(Ok(Frame::data(piece))))

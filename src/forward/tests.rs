@@ -1,6 +1,6 @@
 //! Tests the forward plane from the receivers' handle to a peer on a socket: delivery, retries,
-//! splits, refusals, drops, and that the accounts balance at every moment. Does not prove anything
-//! about time: the intervals here are milliseconds; the tests of `retry` check their growth.
+//! splits, refusals, drops, and that the accounts balance at every moment. The tests do not check
+//! times, because their intervals are milliseconds; the tests of `retry` check how intervals grow.
 
 mod kept;
 mod log_lines;
@@ -26,7 +26,7 @@ use crate::telemetry::ItemCounts;
 use crate::transport::Undelivered;
 use crate::transport::peer::{Peer, PeerRequest, Reply};
 
-/// A forward plane under test.
+/// The forward plane under test.
 struct Plane {
     handle: ForwardHandle,
     delivery: Delivery,
@@ -127,7 +127,6 @@ fn books(accepted: u64, sent: u64, dropped: &[(&'static str, u64)]) -> ItemCount
     }
 }
 
-/// A request of spans with these names.
 fn spans(names: &[String]) -> Bytes {
     let spans = names
         .iter()
@@ -164,7 +163,6 @@ fn names(received: &PeerRequest) -> Vec<String> {
 
 const PROTOCOLS: [Protocol; 2] = [Protocol::Grpc, Protocol::HttpProtobuf];
 
-/// The log during a test.
 #[derive(Clone, Default)]
 struct Log(Arc<std::sync::Mutex<Vec<u8>>>);
 

@@ -1,5 +1,5 @@
 //! Writes unreadable records to a separate topic, byte for byte, with headers that name their
-//! position. Makes one attempt, without waiting for its outcome; the judge of the partition
+//! position. Makes one attempt and does not wait for its outcome; the judge of the partition
 //! retries.
 
 use std::sync::Arc;
@@ -22,19 +22,14 @@ pub struct AsideWriter {
 /// A record that cannot be read.
 #[derive(Debug)]
 pub struct AsideRecord<'a> {
-    /// The topic of the record.
     pub topic: &'a str,
-    /// The partition.
     pub partition: i32,
-    /// The offset in the partition.
     pub offset: u64,
     /// The reason why the record cannot be read.
     pub reason: &'a str,
-    /// The content.
     pub value: &'a [u8],
 }
 
-/// A record in flight.
 pub struct AsideInFlight {
     producer: Arc<Producer>,
     sent: InFlight,
@@ -43,14 +38,13 @@ pub struct AsideInFlight {
 /// The reason why the brokers did not accept a record.
 #[derive(Debug)]
 pub enum AsideFailure {
-    /// The record is too large for the topic.
     TooLarge(String),
     /// The brokers may accept the record later. The reason and its remedy.
     Later(String),
 }
 
 impl AsideWriter {
-    /// Creates a writer, which connects by itself.
+    /// Creates a writer, which connects in the background.
     ///
     /// # Errors
     /// The client library rejects a setting.
@@ -72,7 +66,7 @@ impl AsideWriter {
     /// The record was not sent.
     pub fn send(&self, record: &AsideRecord<'_>) -> Result<AsideInFlight, AsideFailure> {
         let producer = Arc::clone(&self.producer.lock());
-        // The library would wait for a missing topic without a message.
+        // If the topic is missing, the library would wait without a message.
         let sent = producer.n_partitions().and_then(|_| {
             let (partition, offset) = (record.partition.to_string(), record.offset.to_string());
             let headers = [

@@ -1,4 +1,4 @@
-//! The Kafka client library, which only this file and `consumer` name: a producer with its
+//! Wraps the Kafka client library, which only this file and `consumer` name: a producer with its
 //! settings, and error messages with remedies.
 
 use std::pin::Pin;
@@ -27,38 +27,33 @@ const RECORD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout for the brokers' description of a topic.
 pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Interval between the library's reports of the brokers that it is connected to.
+/// Interval at which the library reports the brokers that it is connected to.
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Text in the library's statistics for a connected broker; nothing else in them has this state.
+/// Text that marks a connected broker in the library's statistics; nothing else in them has this
+/// state.
 const BROKER_IS_UP: &[u8] = br#""state":"UP""#;
 
 /// Bytes of a record in addition to its value: headers of the protocol, and its key.
 const OVERHEAD: usize = 1 << 10;
 
-/// Maximum length of the library's message in our messages, in characters.
+/// Maximum length of the library's messages when our messages quote them, in characters.
 const LONGEST_WHY: usize = 300;
 
-/// The reason why the brokers rejected something.
+/// The reason why the brokers or the library rejected a record or a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Failure {
     /// The record is too large; a smaller one may be accepted.
-    TooLarge {
-        /// The reason, for the log.
-        why: String,
-    },
+    TooLarge { why: String },
     /// The library's queue is full.
     Full,
     /// A later attempt may succeed.
     Later {
-        /// The reason and its remedy, for the log.
+        /// The reason and its remedy.
         why: String,
     },
     /// This producer is unusable; a new one must be created.
-    Fatal {
-        /// The reason, for the log.
-        why: String,
-    },
+    Fatal { why: String },
 }
 
 /// Writes records to one topic.
@@ -71,19 +66,18 @@ pub(super) struct Producer {
 /// Turns the library's errors into messages.
 pub(super) struct ErrorTexts {
     pub(super) topic: String,
-    /// The verb for our use of the topic: `write` or `read`.
+    /// Our use of the topic, as a verb: `write` or `read`.
     pub(super) verb: &'static str,
-    /// The permissions that this use needs.
+    /// The permissions that our use needs.
     pub(super) needs: String,
     pub(super) sasl: Option<Sasl>,
     pub(super) last_complaint: LastComplaint,
 }
 
-/// A record in flight.
 pub(super) struct InFlight(DeliveryFuture);
 
-/// Stores the library's last error message, because its error codes seldom give the cause, and the
-/// state of the connection.
+/// Stores the state of the connection, and the library's last error message, because its error
+/// codes seldom name the cause.
 #[derive(Debug, Default)]
 pub(super) struct Context {
     pub(super) last_complaint: LastComplaint,
@@ -120,8 +114,8 @@ impl ClientContext for Context {
 }
 
 impl Producer {
-    /// Creates a producer, which connects by itself. `buffer` is the maximum bytes of its records.
-    /// The producer updates `is_connected`.
+    /// Creates a producer, which connects in the background. `buffer` is the maximum bytes of its
+    /// records. The producer updates `is_connected`.
     ///
     /// # Errors
     /// The client library rejects a setting.
@@ -236,7 +230,6 @@ impl Producer {
 }
 
 impl ErrorTexts {
-    /// Returns the number of the topic's partitions.
     pub(super) fn n_partitions(&self, metadata: &Metadata) -> Result<i32, Failure> {
         let mut topics = metadata.topics().iter();
         let described = topics.find(|found| found.name() == self.topic);
@@ -317,7 +310,8 @@ impl ErrorTexts {
 }
 
 fn is_about_login(complaint: &str) -> bool {
-    // Look for more than `sasl`: the broker's address in every message begins with `sasl_ssl://`.
+    // Search for more than `sasl`, because the broker's address in every message begins with
+    // `sasl_ssl://`.
     complaint.contains("SASL ") || complaint.contains("uthentication")
 }
 
@@ -338,7 +332,7 @@ fn settings(config: &Kafka, buffer: usize) -> ClientConfig {
     let write = &config.write;
     let mut settings = connection(config);
     settings
-        // Every in-sync replica has the record, once and in order.
+        // An acknowledged record is on every in-sync replica, once and in order.
         .set("enable.idempotence", "true")
         .set("compression.type", write.compression.as_str())
         .set("linger.ms", write.linger.0.as_millis().to_string())
@@ -348,7 +342,7 @@ fn settings(config: &Kafka, buffer: usize) -> ClientConfig {
         )
         .set(
             "queue.buffering.max.kbytes",
-            // A record of this size must fit, with its key.
+            // A record of `buffer` bytes must fit, with its key.
             ((buffer >> 10) + 1).to_string(),
         )
         .set("message.timeout.ms", RECORD_TIMEOUT.as_millis().to_string());
@@ -381,7 +375,7 @@ pub(super) fn connection(config: &Kafka) -> ClientConfig {
             "statistics.interval.ms",
             STATISTICS_INTERVAL.as_millis().to_string(),
         )
-        // Otherwise each unreachable broker adds a line every second.
+        // With the default, each unreachable broker adds a line every second.
         .set("log.connection.close", "false");
     if let Some(rack) = rack {
         settings.set("client.rack", rack);

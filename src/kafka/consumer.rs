@@ -26,8 +26,8 @@ use crate::sync::Mutex;
 /// Timeout for the brokers' answer to a query about a partition.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Timeout for the next complaint of the library. Without a timeout, a log line of the library
-/// would hide the complaints after it.
+/// Timeout for the library's next error message. If we stopped at the first poll without a message,
+/// a log line of the library would hide the messages after it.
 const COMPLAINT_WAIT: Duration = Duration::from_millis(20);
 
 /// Interval between queries for the number of the topic's partitions.
@@ -43,35 +43,29 @@ const GROUP_IS_UP: &[u8] = br#""cgrp": { "state": "up""#;
 pub struct TopicReader {
     inner: Arc<BaseConsumer<ReaderContext>>,
     words: ErrorTexts,
-    /// The inbox of the thread that commits: the library reports the end of a commit only to a
-    /// caller that waits for it.
+    /// The queue of the thread that commits. The thread waits for each commit, because the library
+    /// reports the end of a commit only to a waiting caller.
     commits: SyncSender<TopicPartitionList>,
     committer: JoinHandle<()>,
 }
 
-/// A record that was read.
 #[derive(Debug)]
 pub struct ReadRecord {
-    /// The partition.
     pub partition: i32,
-    /// The offset in the partition.
     pub offset: u64,
     /// Unix time in milliseconds of the append, or of the creation by the writer's clock.
     pub unix_millis: Option<u64>,
     /// True if the brokers set the time.
     pub is_log_append: bool,
-    /// The content.
     pub value: Vec<u8>,
 }
 
-/// The result of [`TopicReader::poll`].
 #[derive(Debug)]
 pub enum Polled {
     /// There is no record yet, or there is a [change](TopicReader::changes).
     Nothing,
-    /// A record.
     Record(ReadRecord),
-    /// Polling failed, and resumes by itself. The reason and its remedy.
+    /// Polling failed, and resumes without our help. The reason and its remedy.
     Failed(String),
     /// This member is unusable; a new one must be created.
     Ended {
@@ -89,12 +83,11 @@ pub enum ReaderChange {
     Assigned(Vec<i32>),
     /// These partitions were revoked. Other members wait for them until [`TopicReader::release`].
     Revoked {
-        /// The partitions.
         partitions: Vec<i32>,
         /// True if the group has evicted this member, so other members already have the partitions.
         is_lost: bool,
     },
-    /// A commit ended; true if it was accepted.
+    /// A commit ended. True if the brokers accepted it.
     Committed(bool),
 }
 
@@ -103,7 +96,6 @@ pub enum ReaderChange {
 pub struct CommittedOffset {
     /// The offset of the next record.
     pub offset: u64,
-    /// The metadata of the commit.
     pub metadata: String,
 }
 
@@ -142,7 +134,8 @@ impl ConsumerContext for ReaderContext {
     ) {
         let is_assignment = kind == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
         if self.is_closing.load(Ordering::Acquire) {
-            // Nobody polls after this, and leaving the group waits for the release.
+            // Nobody polls after this, and leaving the group waits until the partitions are
+            // released.
             if !is_assignment {
                 let _ = release(consumer, partitions);
             }
@@ -172,7 +165,7 @@ fn release(
 }
 
 impl TopicReader {
-    /// Creates a member, which joins the group by itself. `index` is its number in this process,
+    /// Creates a member, which connects in the background. `index` is its number in this process,
     /// `buffer` the maximum bytes that it reads ahead. The member updates `is_connected`.
     ///
     /// # Errors
@@ -225,7 +218,7 @@ impl TopicReader {
         })
     }
 
-    /// Returns true if the coordinator of the group was ever connected.
+    /// Returns true if the member has ever been connected to the coordinator of the group.
     pub fn has_found_group(&self) -> bool {
         let context = self.inner.context();
         context.has_found_group.load(Ordering::Relaxed)
@@ -238,7 +231,7 @@ impl TopicReader {
         let metadata = self.inner.fetch_metadata(topic, METADATA_TIMEOUT);
         let metadata = metadata.map_err(|error| {
             // The library reports its error messages only through `poll`, which cannot return a
-            // record yet.
+            // record before the member joins the group.
             for _ in 0..MAX_COMPLAINTS {
                 if self.inner.poll(COMPLAINT_WAIT).is_none() {
                     break;
@@ -257,7 +250,6 @@ impl TopicReader {
         self.words.n_partitions(&metadata).map_err(text_of)
     }
 
-    /// Joins the group.
     pub fn join(&self) -> Result<(), String> {
         let topics = [self.words.topic.as_str()];
         self.inner
@@ -323,9 +315,9 @@ impl TopicReader {
     }
 
     /// Returns the first offset of each partition, and one more than its last offset, as the
-    /// leaders report them. Queries both in parallel, and each leader for all its partitions at
-    /// once: a leader answers only between its waits for records, so each sequential query would
-    /// take a wait. Blocks.
+    /// leaders report them. Blocks. Sends both queries in parallel, and one query to each leader
+    /// for all its partitions: a leader answers only between its waits for records, so each
+    /// sequential query would take one wait.
     pub fn ends_of(&self, partitions: &[i32]) -> Result<Vec<(u64, u64)>, String> {
         // The client library rejects an empty list.
         if partitions.is_empty() {
@@ -373,20 +365,19 @@ impl TopicReader {
         begun.map_err(|error| self.why(&error))
     }
 
-    /// Releases revoked partitions.
     pub fn release(&self, partitions: &[i32]) -> Result<(), String> {
         release(&self.inner, &self.list(partitions)).map_err(|error| self.why(&error))
     }
 
-    /// Stops or resumes fetching of partitions.
+    /// Pauses or resumes fetching of partitions.
     pub fn pause(&self, partitions: &[i32], is_paused: bool) -> Result<(), String> {
         let list = self.list(partitions);
         let done = if is_paused { self.inner.pause(&list) } else { self.inner.resume(&list) };
         done.map_err(|error| self.why(&error))
     }
 
-    /// Commits for partitions; the outcome arrives as a [change](Self::changes), or is returned if
-    /// `blocks` is true.
+    /// Commits offsets of partitions. If `blocks`, returns the outcome; else the outcome arrives as
+    /// a [change](Self::changes).
     pub fn commit(
         &self,
         partitions: &[(i32, CommittedOffset)],
@@ -409,7 +400,7 @@ impl TopicReader {
             .map_err(|_| "earlier commits are still pending".to_owned())
     }
 
-    /// Leaves the group at once.
+    /// Leaves the group immediately.
     pub fn leave(self) {
         self.inner
             .context()
@@ -423,7 +414,7 @@ impl TopicReader {
             ..
         } = self;
         drop(commits);
-        // A panic was reported when it happened.
+        // If the thread panicked, the panic was reported then.
         let _ = committer.join();
         let _ = inner.unassign();
     }
@@ -491,7 +482,7 @@ fn settings(config: &Kafka, index: usize, buffer: usize) -> ClientConfig {
             .set("session.timeout.ms", session.to_string())
             .set(
                 "heartbeat.interval.ms",
-                // The other members learn within this time that one has left.
+                // Maximum time until the other members notice that a member has left.
                 (session / 10).clamp(1, 250).to_string(),
             )
             .set("partition.assignment.strategy", "cooperative-sticky"),
@@ -500,7 +491,7 @@ fn settings(config: &Kafka, index: usize, buffer: usize) -> ClientConfig {
     };
     settings
         .set("group.id", &read.group)
-        // Partitions that are added are polled within this time.
+        // Maximum time until the partitions that are added to the topic are polled.
         .set(
             "topic.metadata.refresh.interval.ms",
             METADATA_INTERVAL.as_millis().to_string(),
@@ -514,7 +505,7 @@ fn settings(config: &Kafka, index: usize, buffer: usize) -> ClientConfig {
             (buffer >> 10).max(64).to_string(),
         )
         .set("fetch.queue.backoff.ms", "50")
-        // A broker answers no query while it waits for records.
+        // A broker answers no other query while it waits for records.
         .set("fetch.wait.max.ms", "100");
     if let Some(name) = &read.instance_id {
         settings.set("group.instance.id", format!("{name}-{index}"));

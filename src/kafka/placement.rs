@@ -19,7 +19,7 @@ pub fn partition_of(trace_id: TraceId, partitioner: KafkaPartitioner, n_partitio
     }
 }
 
-/// Returns the 32-bit FNV-1a hash, with the parameters of draft-eastlake-fnv.
+/// Returns the 32-bit FNV-1a hash with the parameters of draft-eastlake-fnv.
 fn fnv1a(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| {
         (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)

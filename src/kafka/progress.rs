@@ -1,8 +1,8 @@
-//! Encodes and parses the progress of a judge, the metadata of its commits.
+//! Encodes and parses the progress of a judge, which is the metadata of its commits.
 
 use judge::pipeline::{LogMark, LogMoment, LogProgress};
 
-/// The name before the version.
+/// The text before the version.
 const NAME: &str = "spanscore/";
 
 /// The version that this program writes, and the only one that it reads.
@@ -14,19 +14,17 @@ const OF: &str = "of=";
 /// Maximum length of a parsed text in bytes. Our texts are shorter, and brokers accept 4 KiB.
 const MAX_LEN: usize = 1 << 10;
 
-/// The reason why a text cannot be used.
+/// The reason why a committed text cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProgressUnread {
     /// Another program or a person set the offset.
     #[error("the offset was committed by another program")]
     Foreign,
-    /// Another version committed.
     #[error(
         "cannot read committed progress: format {0}, expected 1; use the spanscore version that \
          committed it"
     )]
     Version(String),
-    /// The text is cut or damaged.
     #[error("cannot parse committed progress: `{0}` is missing or not a number")]
     Damaged(&'static str),
 }

@@ -10,11 +10,10 @@ use otlp::wire::{Fault, delimited_fields, fields, write};
 use super::placement::partition_of;
 use crate::config::{KafkaPartitioner, KafkaRecords};
 
-/// A record of the topic.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TopicRecord {
     pub(super) partition: i32,
-    /// The trace id, if records are bundled by trace; in hex, it is the record's key.
+    /// The trace id, if each record contains one trace; in hex, it is the record's key.
     pub(super) key: Option<TraceId>,
     /// The value: an `ExportTraceServiceRequest`.
     pub(super) value: Vec<u8>,
@@ -31,7 +30,7 @@ pub(super) struct Placed {
 }
 
 /// Splits a request among `n_partitions`, which is at least 1. The receiver has validated the
-/// request; if it is malformed nevertheless, the error has the position.
+/// request. If it is malformed nevertheless, the error contains the position.
 pub(super) fn place(
     body: &[u8],
     records: KafkaRecords,
@@ -42,7 +41,7 @@ pub(super) fn place(
     outline.read(body)?;
     let mut n_without_id = 0;
     let mut placed: Vec<PlacedSpan<'_>> = Vec::with_capacity(outline.spans.len());
-    // Spans of one trace mostly follow each other.
+    // Spans of one trace are mostly adjacent.
     let mut last: Option<(TraceId, i32)> = None;
     for (raw, trace_id, scope) in outline.spans.drain(..) {
         let Some(trace_id) = trace_id else {
@@ -62,7 +61,7 @@ pub(super) fn place(
             raw,
         });
     }
-    // The sort is stable: the spans of a record stay in the order of the request.
+    // The sort is stable, so the spans of a record stay in the order of the request.
     placed.sort_by_key(|span| (span.partition, span.key.map(|key| *key.as_bytes())));
     let records = placed
         .chunk_by(|a, b| (a.partition, a.key) == (b.partition, b.key))
@@ -79,7 +78,6 @@ pub(super) fn place(
     })
 }
 
-/// A span and its partition.
 struct PlacedSpan<'a> {
     partition: i32,
     key: Option<TraceId>,
@@ -91,13 +89,13 @@ struct PlacedSpan<'a> {
 /// The levels of a request: the enclosing fields of the spans, and the spans.
 #[derive(Default)]
 struct Outline<'a> {
-    /// Fields of the request besides its resource groups; all unknown.
+    /// Unknown fields of the request, outside its resource groups.
     top: Vec<&'a [u8]>,
-    /// Fields of the resource groups besides their scope groups, one group after the other.
+    /// Fields of the resource groups except their scope groups, one group after the other.
     resource_fields: Vec<&'a [u8]>,
     /// The range of `resource_fields` of each resource group.
     resources: Vec<Range<usize>>,
-    /// Fields of the scope groups besides their spans, one group after the other.
+    /// Fields of the scope groups except their spans, one group after the other.
     scope_fields: Vec<&'a [u8]>,
     scopes: Vec<ScopeGroup>,
     /// Encoded span, trace id if valid, and index of its scope group.

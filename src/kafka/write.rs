@@ -1,5 +1,5 @@
-//! The writer: assigns the spans of a request to the topic's partitions and waits until the brokers
-//! have acknowledged them. One attempt; the delivery of the queue retries.
+//! Assigns the spans of a request to the topic's partitions and waits until the brokers have
+//! acknowledged them. Makes one attempt; the delivery of the queue retries.
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
@@ -17,14 +17,15 @@ use crate::telemetry::{MetricKind, MetricsPage, Telemetry, WritingToKafka};
 use crate::transport::queue::{Accounting, Queue};
 use crate::transport::{Delivery, DeliveryOutcome, OutboundRequest, Recipient, split};
 
-/// Interval between queries for the topic's number of partitions. Judges query at the same interval
-/// (`METADATA_INTERVAL`): while writer and judge see different numbers, spans seem misplaced.
+/// Interval between queries for the topic's number of partitions. Judges use an equal interval
+/// (`METADATA_INTERVAL`), because spans seem misplaced while writer and judge have different
+/// numbers.
 const PARTITIONS_FOR: Duration = Duration::from_secs(10);
 
-/// Delay before a record is offered to a full library again.
+/// Delay before a record is offered again to the library after its queue was full.
 const FULL_WAIT: Duration = Duration::from_millis(20);
 
-/// Maximum number of requests that are written at once.
+/// Maximum number of requests that are written concurrently.
 const MAX_CONCURRENCY: usize = 8;
 
 /// Size in bytes from which requests are split on a blocking thread, not on an asynchronous worker.
@@ -53,7 +54,7 @@ pub fn start(
         topic: config.kafka.write.topic.clone(),
     }
     .emit();
-    // The client library's share is fixed at the start.
+    // The library's share of the memory cannot change after the start.
     let for_records = capacity.share(SHARE_OF_RECORDS).get();
     let is_connected = telemetry.kafka_client("writer");
     let writer = TopicWriter::new(&config.kafka, config.backoff(), for_records, is_connected)?;
@@ -90,8 +91,8 @@ impl Debug for TopicWriter {
 }
 
 impl TopicWriter {
-    /// Creates a writer, which connects by itself. `buffer` is the maximum bytes of records in
-    /// flight.
+    /// Creates a writer, which connects in the background. `buffer` is the maximum bytes of records
+    /// in flight.
     fn new(
         config: &Kafka,
         backoff: Backoff,
@@ -113,7 +114,6 @@ impl TopicWriter {
         })
     }
 
-    /// Writes the metrics of the written records.
     pub fn write_metrics(&self, page: &mut MetricsPage) {
         let Shared {
             n_records, n_bytes, ..
@@ -171,7 +171,7 @@ impl TopicWriter {
         if n_taken == 0 && n_without_id == 0 {
             return Err(failure);
         }
-        // Concatenated encoded messages are one message with the items of all.
+        // Concatenated encoded messages are one message that contains all their items.
         let n_items = left.iter().map(|record| record.n_spans).sum();
         let rest: Vec<u8> = left.into_iter().flat_map(|record| record.value).collect();
         Ok(DeliveryOutcome::Partly {
@@ -218,7 +218,7 @@ impl TopicWriter {
         placed.map_err(|_| "the request is not valid protobuf".to_owned())
     }
 
-    /// Sends all records at once and waits until the brokers have acknowledged them.
+    /// Sends all records together and waits until the brokers have acknowledged them.
     async fn send(&self, producer: &Producer, records: Vec<TopicRecord>) -> Sent {
         let max_message_size = self.shared.config.write.max_message_size.0;
         // A record that is larger than the library's whole buffer would never fit.
@@ -327,7 +327,8 @@ impl Recipient for TopicWriter {
     }
 }
 
-/// Waits while the library's queue is full: the brokers are slower than the senders.
+/// Enqueues a record, and waits while the library's queue is full because the brokers are slower
+/// than the senders.
 async fn hand_over(producer: &Producer, record: &TopicRecord) -> Result<InFlight, Failure> {
     loop {
         match producer.send(record) {
@@ -337,7 +338,7 @@ async fn hand_over(producer: &Producer, record: &TopicRecord) -> Result<InFlight
     }
 }
 
-/// Returns the record, or its halves if it is larger than the limit and has several spans.
+/// Returns the record, or its halves if it exceeds the limit and has several spans.
 fn fitting(record: TopicRecord, limit: usize) -> Vec<TopicRecord> {
     if record.value.len() <= limit {
         return vec![record];

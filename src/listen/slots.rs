@@ -1,5 +1,5 @@
-//! Slots for a limited number of connections, which count the maximum memory of each connection
-//! before it is served.
+//! Slots for a limited number of connections. Each slot counts the maximum memory of its connection
+//! before the connection is served.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,7 +26,6 @@ const MAX_ENDING: usize = 64;
 /// Limits on the connections of some ports together.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimits {
-    /// Maximum bytes.
     pub memory: Bound,
     /// Maximum number of connections, each of which needs a file descriptor.
     pub connections: usize,
@@ -52,23 +51,26 @@ pub(super) struct ConnectionSlot {
     slots: Arc<ConnectionSlots>,
 }
 
-/// A guard of a request, dropped when the answer is complete.
+/// A guard that counts a request of a connection until the answer is complete.
 #[derive(Debug)]
 pub(super) struct RequestGuard(Arc<ConnectionSlot>);
 
 impl ConnectionSlots {
-    /// Creates slots within these limits; at least one, however little memory there is.
+    /// Creates slots within these limits. There is always at least one, however little memory there
+    /// is.
     pub fn new(limits: ConnectionLimits) -> Arc<Self> {
         let budget = EvictingBudget::new(limits.memory.clone(), Some(limits.connections));
         Arc::new(Self { limits, budget })
     }
 
     /// Returns a slot for a connection of this peer. If all slots are used, evicts a connection of
-    /// the peer with the most, or one of this peer that has begun and finished no request for a
-    /// second; idle connections are evicted first. Returns `None` if no connection may be evicted.
+    /// the peer with the most connections, or a connection of this peer that has begun and finished
+    /// no request for a second. Evicts idle connections first. Returns `None` if no connection may
+    /// be evicted.
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr, tls: bool) -> Option<Arc<ConnectionSlot>> {
         let tls = if tls { TLS_SIZE } else { 0 };
-        // Early connections get larger windows from half of the memory: an agent opens a handful.
+        // The first connections get larger windows, up to half of the memory: an agent opens few
+        // connections.
         let is_wide = self.budget.n_bytes() + WIDE_SLOT_SIZE + tls <= self.budget.max() / 2;
         let size = if is_wide { WIDE_SLOT_SIZE } else { SLOT_SIZE } + tls;
         let reservation = self.budget.reserve(PeerId::from(peer), size, false)?;
@@ -87,8 +89,8 @@ impl ConnectionSlot {
         self.reservation.evicted().await;
     }
 
-    /// Returns true if an evicted connection may finish its requests. Sockets of many ending
-    /// connections would exceed the limit.
+    /// Returns true if an evicted connection may finish its requests. If many were ending, their
+    /// sockets would exceed the limit.
     pub(super) fn may_end_slowly(&self) -> bool {
         self.slots.budget.n_ending() <= MAX_ENDING
     }

@@ -1,5 +1,5 @@
-//! Tests ports over real sockets: binding, TLS, idle connections and shutdown. Does not prove
-//! anything about a service's answers.
+//! Tests ports over real sockets: binding, TLS, idle connections and shutdown. The tests do not
+//! prove anything about a service's answers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -27,7 +27,7 @@ fn slots() -> Arc<ConnectionSlots> {
     })
 }
 
-/// A port whose requests wait until they are released.
+/// A port that holds its requests until they are released.
 struct Served {
     address: SocketAddr,
     telemetry: Arc<Telemetry>,
@@ -334,8 +334,8 @@ async fn a_connection_on_which_something_goes_out_is_not_silent() {
     );
 }
 
-/// The server stops reading a client that sends requests and reads no answers: our buffers and the
-/// system's bound the memory.
+/// The server stops reading from a client that sends requests and reads no answers, so our buffers
+/// and the system's bound the memory.
 #[tokio::test(start_paused = true)]
 async fn pipelined_requests_wait_for_the_answers_before_them() {
     const ANSWER: usize = 32 << 10;
@@ -370,7 +370,7 @@ async fn pipelined_requests_wait_for_the_answers_before_them() {
         (n_requests.load(Ordering::Relaxed) >= 2).then_some(())
     })
     .await;
-    // On the paused clock, time passes once nothing is left to do.
+    // On the paused clock, time advances only when no task can run.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let n_held = n_requests.load(Ordering::Relaxed);
     assert!(n_held <= 5, "{n_held} answers of {ANSWER} bytes are held");

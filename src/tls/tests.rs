@@ -1,5 +1,5 @@
 //! Tests handshakes between our client and server over a pipe in memory, while certificate files
-//! change on a real disk. Does not prove that other programs' TLS works with ours.
+//! change on a real disk. The tests do not prove that other programs' TLS works with ours.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
@@ -268,8 +268,8 @@ async fn changed_files_are_used_from_the_next_connection_on() {
         (0, 0)
     );
 
-    // Everything is replaced: the server's certificate, its accepted clients, the client's
-    // authorities, and the client's certificate.
+    // Replace everything: the server's certificate, its accepted clients, the client's authorities,
+    // and the client's certificate.
     let ((server_certificate, server_key), (client_certificate, client_key)) =
         (new.sign("spanscore.test"), new.sign("agent.test"));
     files.write("server.pem", &server_certificate);
@@ -295,7 +295,8 @@ async fn files_that_cannot_be_used_leave_the_last_good_ones_in_use_and_are_repor
     let client = files.client(&files.trusting(&authority));
     let before = shake(&server, &client, "spanscore.test").await.unwrap();
     let (other_certificate, other_key) = authority.sign("spanscore.test");
-    // As a rotation appears from outside: the certificate first, the key a moment later.
+    // A rotation looks like this from outside: the certificate changes first, the key a moment
+    // later.
     for (n_reports, text) in [(1, other_certificate.as_str()), (2, "half a fi"), (3, "")] {
         files.write("server.pem", text);
         for _ in 0..2 {

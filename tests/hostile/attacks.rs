@@ -1,4 +1,4 @@
-//! The attacks of all cases. Each comes from an address of its own, until it is stopped.
+//! The attacks of all cases. Each uses a separate address and continues until it is stopped.
 
 use std::future::Future;
 use std::io;
@@ -26,7 +26,7 @@ type Doing = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 pub(crate) type Attack = fn(Target) -> Doing;
 
-/// An attack, and the kind of sidecar that it meets.
+/// An attack, and the configuration of the attacked sidecar.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) attack: Attack,
@@ -41,7 +41,6 @@ fn case(name: &'static str, setup: Setup, attack: Attack) -> Case {
     }
 }
 
-/// Every case with its name.
 pub(crate) fn cases() -> Vec<Case> {
     let plain = PLAIN
         .iter()
@@ -266,7 +265,7 @@ const INNOCENT: [u8; 4] = [127, 0, 0, 1];
 type Act =
     Arc<dyn Fn(TcpStream) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>> + Send + Sync>;
 
-/// Runs `act` on `n` connections, on more where the sidecar is larger, and again on a new
+/// Runs `act` on `n` connections, multiplied by the scale of the sidecar, and again on a new
 /// connection whenever one ends.
 fn many(target: &Target, n: usize, to: SocketAddr, act: Act) -> Doing {
     many_from(ATTACKER, target, n, to, act)
@@ -282,7 +281,7 @@ fn many_from(from: [u8; 4], target: &Target, n: usize, to: SocketAddr, act: Act)
             attackers.spawn(async move {
                 loop {
                     if let Ok(stream) = connect(from, to).await {
-                        // An attacker whose connection is closed connects again.
+                        // If the connection is closed, the attacker connects again.
                         let _ = act(stream).await;
                     }
                     sleep(Duration::from_millis(20)).await;
@@ -299,7 +298,7 @@ fn both(one: Doing, other: Doing) -> Doing {
     })
 }
 
-/// Lets the downstream behave like this until the attack is stopped.
+/// Makes the downstream behave like this until the attack is stopped.
 fn behave(to: Target, behaviour: Behaviour) -> Doing {
     Box::pin(async move {
         let _reset = to.downstream.behave(behaviour);
@@ -332,13 +331,13 @@ fn stuck(bytes: Vec<u8>) -> Act {
     })
 }
 
-/// Sends these bytes, waits for a moment, and gives up.
+/// Sends these bytes, waits for a moment, and closes the connection.
 fn abandoned(bytes: Vec<u8>) -> Act {
     let bytes: Arc<[u8]> = bytes.into();
     Arc::new(move |mut stream| {
         let bytes = Arc::clone(&bytes);
         Box::pin(async move {
-            // A sidecar that stops reading ends the attempt, too.
+            // If the sidecar stops reading, the attempt ends, too.
             let _ = timeout(Duration::from_millis(50), async {
                 stream.write_all(&bytes).await?;
                 stream.read(&mut [0; 1]).await
@@ -349,7 +348,8 @@ fn abandoned(bytes: Vec<u8>) -> Act {
     })
 }
 
-/// A page: loads its files, then polls runs about twice a second and reads the answers.
+/// A browser with an open page: loads its files, then polls runs about twice a second and reads the
+/// answers.
 fn opened_page() -> Act {
     Arc::new(move |mut stream| {
         Box::pin(async move {
@@ -360,7 +360,7 @@ fn opened_page() -> Act {
                 .chain(["/v1/runs?limit=1000"].into_iter().cycle());
             for path in paths {
                 stream.write_all(&get(path)).await?;
-                // An answer is complete when nothing more comes.
+                // Assume that an answer is complete when nothing arrives for 500 ms.
                 while let Ok(read) =
                     timeout(Duration::from_millis(500), stream.read(&mut answer)).await
                 {
@@ -374,12 +374,12 @@ fn opened_page() -> Act {
     })
 }
 
-/// Sends this request over and over, and reads nothing.
+/// Sends this request repeatedly, and reads nothing.
 fn pipelined(request: Vec<u8>) -> Act {
     flood(request.repeat(1_000))
 }
 
-/// Sends these bytes over and over, after the preface if they are HTTP/2, and reads nothing.
+/// Sends these bytes repeatedly, after the preface if they are HTTP/2, and reads nothing.
 fn flood(bytes: Vec<u8>) -> Act {
     let is_http1 = bytes.starts_with(b"GET") || bytes.starts_with(b"POST");
     let bytes: Arc<[u8]> = bytes.into();
@@ -396,7 +396,7 @@ fn flood(bytes: Vec<u8>) -> Act {
     })
 }
 
-/// Sends these requests in turn, over and over, and reads the answers.
+/// Sends these requests in turn, repeatedly, and reads the answers.
 fn each(requests: Vec<Vec<u8>>) -> Act {
     let requests: Arc<[Vec<u8>]> = requests.into();
     Arc::new(move |mut stream| {

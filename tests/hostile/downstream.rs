@@ -1,4 +1,4 @@
-//! The downstream behind the sidecar, written by hand, since no library answers as badly.
+//! The downstream behind the sidecar, written by hand, because no library answers as badly.
 
 use std::io;
 use std::net::SocketAddr;
@@ -34,11 +34,11 @@ pub(crate) struct Downstream {
     serving: JoinHandle<()>,
 }
 
-/// Changes what the downstream does.
+/// Changes the behaviour of the downstream.
 #[derive(Debug, Clone)]
 pub(crate) struct Switch(Arc<watch::Sender<Behaviour>>);
 
-/// The downstream is good again once this is dropped.
+/// Resets the downstream to good behaviour on drop.
 pub(crate) struct Reset(Switch);
 
 impl Switch {
@@ -63,7 +63,7 @@ impl Downstream {
         let serving = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                // A sidecar that dies closes its connections; other checks notice that.
+                // If the sidecar dies, its connections end; other checks report that.
                 connections.spawn(serve(stream, sender.subscribe()));
             }
         });
@@ -127,7 +127,7 @@ async fn serve(mut stream: TcpStream, behaviour: watch::Receiver<Behaviour>) -> 
     }
 }
 
-/// Reads a request with a length, and leaves what follows it.
+/// Reads a request with a length. Later bytes stay in `received`.
 async fn read_request(stream: &mut TcpStream, received: &mut Vec<u8>) -> io::Result<()> {
     let mut body = None;
     loop {

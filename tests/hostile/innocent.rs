@@ -1,4 +1,4 @@
-//! A client that sends a small request every 20 ms on a kept connection and never retries, and a
+//! A client that sends a small request every 20 ms on an open connection and never retries, and a
 //! probe that requests `/livez` twice a second.
 
 use std::collections::BTreeMap;
@@ -178,7 +178,7 @@ fn unix_nanos() -> u64 {
     now.map_or(0, |now| now.as_nanos() as u64)
 }
 
-/// The answer to a GET of this path.
+/// Returns the answer to a GET of this path.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
@@ -193,8 +193,8 @@ trait Connection: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<C: AsyncRead + AsyncWrite + Unpin + Send> Connection for C {}
 
-/// Sends a request on a kept connection or on a new one, and reads the whole answer. An answer
-/// other than 200 is an error that names the reason.
+/// Sends a request on an open connection or on a new one, and reads the whole answer. An answer
+/// other than 200 is an error that contains the reason.
 async fn ask(
     address: SocketAddr,
     tls: Option<&TlsConnector>,

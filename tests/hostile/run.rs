@@ -1,15 +1,15 @@
-//! A hostile client beside an innocent one, each case against a sidecar of its own in a control
-//! group of 128 MiB with `memory.limit: 112MiB`, or of 512 MiB with ten times as many attackers
-//! (`large`). In all cases but one, the attacker sends from another loopback address than the
-//! innocent client. In each case the sidecar must stay alive and below the group's limit, the
-//! innocent client must get 95 % of its requests through at the first try, `/livez` must answer
-//! 200, every accepted item must be accounted for, and service must be back within 5 s. Where no
-//! control group can be made, the first line says so and resident memory is measured instead.
-//! Proves nothing about attacks from many addresses.
+//! Runs each case of a hostile client beside an innocent one against a separate sidecar, in a
+//! control group of 128 MiB with `memory.limit: 112MiB`, or of 512 MiB with ten times as many
+//! attackers (`large`). In all cases but one, the attacker sends from another loopback address than
+//! the innocent client. The sidecar must stay alive and below the group's limit, 95 % of the
+//! innocent client's requests must succeed at the first attempt, `/livez` must answer 200, every
+//! accepted item must be accounted for, and service must be back within 5 s. If no control group
+//! can be created, the first output line says so, and resident memory is measured instead. The
+//! cases prove nothing about attacks from many addresses.
 //!
-//! `cargo bench --bench hostile`, or some cases by name: `cargo bench --bench hostile -- slow`;
-//! `cargo bench --bench hostile -- large` for the large sidecar.
-//! `cargo test --bench hostile` does the same with a debug build, which is slower.
+//! `cargo bench --bench hostile` runs all cases, `cargo bench --bench hostile -- slow` some of them
+//! by name, and `cargo bench --bench hostile -- large` attacks the large sidecar. `cargo test
+//! --bench hostile` does the same with a debug build, which is slower.
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 
 mod attacks;
@@ -32,13 +32,12 @@ use downstream::Downstream;
 use innocent::{Innocent, LongRun};
 use sidecar::{Sidecar, Size};
 
-/// Duration of each attack.
 const ATTACK: Duration = Duration::from_secs(4);
 
-/// Time after an attack in which a request must be answered in time again.
+/// Time after an attack within which requests must be answered in time again.
 const BACK_WITHIN: Duration = Duration::from_secs(5);
 
-/// The share of the innocent client's requests that must get through at the first try.
+/// Minimum share of the innocent client's requests that must succeed at the first attempt.
 const LEAST_SHARE: f64 = 0.95;
 
 fn main() -> ExitCode {

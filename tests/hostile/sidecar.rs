@@ -1,4 +1,4 @@
-//! The sidecar under attack, in a control group of its own where one can be made.
+//! The sidecar under attack, in a separate control group if one can be created.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,13 +31,13 @@ pub(crate) struct Setup {
     pub(crate) settings: &'static [&'static str],
     /// The run of the innocent client that must outlast the attack, if there is one.
     pub(crate) long_run: Option<LongRunExport>,
-    /// True for a journal of 32 MiB, for requests that the downstream has not accepted.
+    /// True for a journal of 32 MiB that stores undelivered requests.
     pub(crate) journal: bool,
-    /// True if requests that the downstream does not accept may still wait at the end.
+    /// True if undelivered requests may still be queued at the end.
     pub(crate) may_queue: bool,
 }
 
-/// The time at which the innocent client sends the spans of its long run.
+/// The times at which the innocent client sends the spans of its long run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum LongRunExport {
     /// The call is sent before the attack, the root after it.
@@ -88,7 +88,7 @@ impl Setup {
 pub(crate) struct Size {
     pub(crate) group: u64,
     pub(crate) limit: &'static str,
-    /// Factor by which an attacker sends more.
+    /// Factor for the number of attackers.
     pub(crate) scale: usize,
 }
 
@@ -127,7 +127,7 @@ pub(crate) struct Sidecar {
     _config: tempfile::TempDir,
 }
 
-/// The peak of the memory, and the number of times that it was at its limit.
+/// The peak of the memory, and how often the memory reached its limit.
 pub(crate) struct Memory {
     pub(crate) peak: u64,
     pub(crate) limit: u64,
@@ -201,7 +201,7 @@ impl Sidecar {
                 addresses.insert(setting.to_owned(), address);
             }
         }
-        // Reads the log to its end, so that the sidecar never waits for us.
+        // Read the log to its end, so that the sidecar never waits for us.
         std::thread::spawn(move || log.lines().map_while(Result::ok).for_each(drop));
         Ok(Self {
             target: Target {
@@ -273,13 +273,13 @@ impl Sidecar {
 
 impl Drop for Sidecar {
     fn drop(&mut self) {
-        // The process may have ended already.
+        // The process may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Describes whether the limit is enforced or only compared.
+/// Returns a line that tells if the limit is enforced, or only compared with the memory.
 pub(crate) fn group_notice(size: Size) -> String {
     let mib = size.group >> 20;
     match Group::make("hostile", size.group) {

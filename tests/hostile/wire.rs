@@ -1,4 +1,4 @@
-//! The bytes that the attackers send, written by hand: a library would not send them.
+//! Encodes the bytes that the attackers send by hand, because a library would not send them.
 
 /// The preface of HTTP/2 and empty settings.
 pub(crate) fn preface() -> Vec<u8> {
@@ -29,9 +29,9 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// Uncompressed request headers: POST to `path`, and the headers of `more`.
+/// Uncompressed request headers: POST to `path`, and the headers in `more`.
 pub(crate) fn headers(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
-    // `:method: POST` and `:scheme: http` are entries of the static table.
+    // `:method: POST` and `:scheme: http` are entries of the static table of HPACK.
     let mut block = vec![0x83, 0x86, 0x04];
     text(&mut block, path);
     block.push(0x01);
@@ -60,7 +60,7 @@ fn text(block: &mut Vec<u8>, text: &str) {
     block.extend(text.as_bytes());
 }
 
-/// A field of protobuf with these bytes.
+/// A protobuf field with these bytes.
 pub(crate) fn field(number: u8, content: &[u8]) -> Vec<u8> {
     let mut bytes = vec![number << 3 | 2];
     let mut len = content.len();
@@ -73,7 +73,7 @@ pub(crate) fn field(number: u8, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A request of `n` spans of 30 bytes, each of a trace of its own if `traces` is set.
+/// A request of `n` spans of 30 bytes. With `traces`, each span is in a separate trace.
 pub(crate) fn spans(n: usize, traces: bool) -> Vec<u8> {
     let mut all = Vec::new();
     for number in 0..n as u64 {
@@ -87,7 +87,7 @@ pub(crate) fn spans(n: usize, traces: bool) -> Vec<u8> {
     field(1, &field(2, &all))
 }
 
-/// A request of `n` spans whose parents never arrive, each of a trace of its own, numbered from
+/// A request of `n` spans whose parents never arrive, each in a separate trace, numbered from
 /// `first`.
 pub(crate) fn open_traces(first: u64, n: u64) -> Vec<u8> {
     let mut all = Vec::new();
@@ -109,7 +109,7 @@ pub(crate) fn ended_traces(first: u64, n: u64) -> Vec<u8> {
     field(1, &field(2, &all))
 }
 
-/// A trace's id, and numbers for its spans.
+/// The ids of a trace and of its spans.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ids {
     trace_id: [u8; 16],
@@ -133,7 +133,7 @@ impl Ids {
     }
 }
 
-/// A span that is a tool call of `name` below span 1, with a result.
+/// A span of a call of the tool `name`, with a result. Its parent is span 1.
 pub(crate) fn call(ids: Ids, span: u64, name: &str, result: &str) -> Vec<u8> {
     let attributes = [
         ("gen_ai.operation.name", "execute_tool"),
@@ -145,7 +145,7 @@ pub(crate) fn call(ids: Ids, span: u64, name: &str, result: &str) -> Vec<u8> {
     field(2, &span)
 }
 
-/// The agent's run, span 1, which ends its trace.
+/// The agent's run: span 1, which ends its trace.
 pub(crate) fn root(ids: Ids, attributes: &[(&str, &str)]) -> Vec<u8> {
     root_lasting(ids, timed(0), attributes)
 }
@@ -160,19 +160,20 @@ pub(crate) fn root_lasting(ids: Ids, times: Vec<u8>, attributes: &[(&str, &str)]
     field(2, &[ids.fields(1), times, stated(&all)].concat())
 }
 
-/// A request of these spans.
+/// A request with these spans.
 pub(crate) fn request(spans: &[Vec<u8>]) -> Vec<u8> {
     post("/v1/traces", "", &field(1, &field(2, &spans.concat())))
 }
 
-/// Start and end, later for later spans.
+/// Returns a start and an end, which are later for spans with higher numbers.
 fn timed(number: u64) -> Vec<u8> {
-    // A day in 2026 before any test runs, so that no trace seems to have begun before the sidecar.
+    // Long ago, so that the traces count as a recording, and none is `incomplete` because it began
+    // before the sidecar.
     let start = 1_767_225_600_000_000_000 + number * 2_000;
     lasting(start, start + 1_000)
 }
 
-/// Start and end, in Unix time.
+/// A start and an end in Unix time.
 pub(crate) fn lasting(start_nanos: u64, end_nanos: u64) -> Vec<u8> {
     let fixed = |tag: u8, nanos: u64| [&[tag << 3 | 1], nanos.to_le_bytes().as_slice()].concat();
     [fixed(7, start_nanos), fixed(8, end_nanos)].concat()

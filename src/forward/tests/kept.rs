@@ -1,5 +1,5 @@
-//! A forward plane with a journal: which requests remain after a restart, an outage larger than the
-//! memory, and a full journal. Every restart is orderly or drops everything at once;
+//! A forward plane with a journal: which requests remain after a restart, after an outage that
+//! fills the memory, and if the journal is full. Every restart is orderly or drops everything;
 //! `tests/it/durability.rs` kills the process.
 
 use std::path::Path;
@@ -13,7 +13,6 @@ use super::*;
 use crate::eventually::eventually;
 use crate::journal::{JournalFolder, Keeping, LogContents, LogSettings};
 
-/// A plane with a journal.
 struct KeptPlane {
     plane: Plane,
     keeping: Keeping,
@@ -84,7 +83,7 @@ impl KeptPlane {
         answered.await.unwrap().map(|_| ())
     }
 
-    /// Delivers within the given time, ends the journal, and returns the accounts.
+    /// Delivers within `time`, closes the journal, and returns the accounts.
     async fn finish_within(self, time: Duration) -> ItemCounts {
         let (undelivered, books) = self.plane.finish_within(time).await;
         assert_eq!(
@@ -142,13 +141,12 @@ async fn what_was_not_delivered_is_sent_after_the_restart_with_its_headers() {
     assert_eq!(peer.received().len(), 3);
 }
 
-/// A second destination, with a log of its own in the folder.
+/// A second destination, with a separate log in the folder.
 struct SecondDestination {
     delivery: Delivery,
     keeping: Keeping,
 }
 
-/// Opens both logs of a folder.
 fn open_both(
     folder: &Path,
     first: Destination,
@@ -380,8 +378,8 @@ async fn a_journal_that_one_sender_fills_still_takes_the_requests_of_others() {
     let refused = handle.check_room(Signal::Traces, PeerId(1), 300_000);
     assert_eq!(refused, Err(QueueRefusal::JournalFull), "before it is read");
 
-    // After a restart every record is there. No sender is charged for old records, and senders
-    // share the rest as before.
+    // After a restart every record is still there. Old records are charged to no sender, and
+    // senders share the rest as before.
     kept.finish_within(Duration::ZERO).await;
     let kept = KeptPlane::open_with(folder.path(), down(), 1 << 20, log);
     let handle = &kept.plane.handle;
@@ -397,7 +395,7 @@ async fn a_split_request_is_kept_until_both_halves_are_done() {
     let folder = tempfile::tempdir().unwrap();
     let names: Vec<String> = (0..20).map(|n| format!("span number {n}")).collect();
     let body = spans(&names);
-    // Accepts the first half, then nothing.
+    // The peer accepts the first half, then nothing.
     let peer = Peer::start(move |n, received| match (received.body.len() > 300, n) {
         (true, _) => Reply::http(413),
         (false, 1) => Reply::taken(),

@@ -1,4 +1,4 @@
-//! The log lines about delivery.
+//! Snapshots of the log lines about delivery.
 
 use super::{Log, Plane, books};
 use crate::config::Protocol;

@@ -1,4 +1,4 @@
-//! Retries: the requests, their times and their order.
+//! Retries: which requests are repeated, when, and in which order.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -137,8 +137,8 @@ async fn during_an_outage_one_probe_goes_out_at_a_time_and_afterwards_everything
             100 + N_FAILURES,
             "every failure cost one attempt"
         );
-        // Eight requests are in flight when the outage begins. Then one request at a time is tried,
-        // at growing intervals.
+        // Eight requests are in flight when the outage begins. Then one request at a time is sent
+        // as a probe, at growing intervals.
         let probes = &received[8..N_FAILURES];
         assert!(
             probes
@@ -152,7 +152,8 @@ async fn during_an_outage_one_probe_goes_out_at_a_time_and_afterwards_everything
         };
         let mut delivered = bodies(&received[N_FAILURES..]);
         let failed: BTreeSet<u8> = bodies(&received[..N_FAILURES]).into_iter().collect();
-        // A probe ends the outage; then up to eight requests are in flight, in any order.
+        // A successful probe ends the outage; then up to eight requests are in flight, in any
+        // order.
         let n_first = 1 + failed.len() + 8;
         let first: BTreeSet<u8> = delivered.iter().take(n_first).copied().collect();
         assert!(failed.is_subset(&first), "younger requests overtake none");
@@ -171,7 +172,7 @@ async fn a_peer_that_recovers_gets_what_was_queued_for_it() {
         plane.offer(&b"kept"[..], 4);
         let telemetry = plane.telemetry.clone();
         let come_back = async {
-            // The request has failed at least three times.
+            // By then the request has failed at least three times.
             let n_retries =
                 || telemetry.counter("spanscore_exporter_retries_total", &[("queue", "forward")]);
             eventually("three retries", || (n_retries() >= 3).then_some(())).await;

@@ -205,7 +205,7 @@ async fn an_idle_delivery_beats() {
     let now = tokio::time::Instant::now().into_std();
     assert_eq!(telemetry.workers(), ["forward delivery"]);
     assert_eq!(telemetry.unhealthy(now), [], "it beat until now");
-    // A future that is dropped before its end is a worker that died.
+    // If the future is dropped early, the worker counts as dead.
     drop(running);
     assert_eq!(
         telemetry.unhealthy(now),

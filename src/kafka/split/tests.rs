@@ -1,5 +1,5 @@
-//! Tests the splitting of requests against their decoded form. Does not prove that a broker or the
-//! Collector takes the records.
+//! Tests the splitting of requests against their decoded form. The tests do not prove that a broker
+//! or the Collector accepts the records.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use super::*;
 
 const BOTH: [KafkaRecords; 2] = [KafkaRecords::Partition, KafkaRecords::Trace];
 
-/// The resources of a request, each a list of scopes, each a list of spans, each the number of its
-/// trace.
+/// The resources of a request as lists of scopes. A scope is a list of spans, and a span is the
+/// number of its trace.
 type Shape = Vec<Vec<Vec<u8>>>;
 
-/// Trace 0 has an id that is not valid.
+/// Spans of trace 0 have an invalid trace id.
 fn request(shape: &Shape) -> ExportTraceServiceRequest {
     let mut n_spans = 0;
     let mut span = |trace: &u8| {
@@ -52,7 +52,7 @@ fn request(shape: &Shape) -> ExportTraceServiceRequest {
     }
 }
 
-/// Each span, by name, with the messages that enclose it.
+/// The spans by name, each with the messages that enclose it.
 fn spans(request: &ExportTraceServiceRequest) -> BTreeMap<String, (String, String, Vec<u8>)> {
     let mut spans = BTreeMap::new();
     for resource in &request.resource_spans {
@@ -129,7 +129,7 @@ proptest! {
 
 #[test]
 fn unknown_fields_go_with_every_record() {
-    // Field 99 on each level, behind the spans.
+    // Field 99 on each level, after the spans.
     let unknown = |level: u8| {
         let mut field = Vec::new();
         write::delimited(&mut field, 99, &[level]);
