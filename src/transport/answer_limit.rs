@@ -1,6 +1,6 @@
-//! Connections on which a peer may send only a limited number of bytes while we send nothing:
-//! HTTP/1 allows interim responses (100, 103) without end, and reading them would keep a thread
-//! busy until the request times out.
+//! Connections on which a peer may send only a limited number of bytes while we send nothing.
+//! HTTP/1 allows an unlimited number of interim responses (100, 103), and a thread would be busy
+//! reading them until the request times out.
 
 use std::io;
 use std::pin::Pin;
@@ -13,11 +13,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-/// Maximum bytes that a peer may send in a row. Answers have a few hundred bytes; over HTTP/2 we
-/// also write at least once per flow-control window, which resets the count.
+/// Maximum bytes that a peer may send between two of our writes. Answers have a few hundred bytes;
+/// over HTTP/2 we also write at least once per flow-control window, which resets the count.
 const MAX_IN_A_ROW: usize = 4 << 20;
 
-/// Connects like [`HttpConnector`].
+/// Connects like [`HttpConnector`], and limits the bytes of each connection.
 #[derive(Debug, Clone)]
 pub(crate) struct LimitedConnector {
     http: HttpConnector,
@@ -150,7 +150,7 @@ mod tests {
                 while n_read < MAX_IN_A_ROW / 2 {
                     n_read += near.read(&mut buf).await.unwrap();
                 }
-                // A request in between resets the count.
+                // A request resets the count.
                 near.n_in_a_row = 0;
             }
             loop {

@@ -21,7 +21,7 @@ pub(super) fn request(
     request
 }
 
-/// Reads the outcome from the status, as for OTLP/HTTP.
+/// Returns the outcome of a response by its status, as for OTLP/HTTP.
 pub(super) async fn answer(response: Response<Incoming>) -> DeliveryOutcome {
     let (head, body) = response.into_parts();
     let (body, _) = super::read(body).await;

@@ -26,8 +26,8 @@ use super::answer_limit::LimitedConnector;
 /// Timeout for connecting to one address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Size of the flow-control windows in bytes. Responses are small: the windows need only be large
-/// enough not to slow them down.
+/// Size of the flow-control windows in bytes. Responses are small, so larger windows would not make
+/// them faster.
 const WINDOW: u32 = 1 << 20;
 
 /// Maximum size of a response's head over HTTP/1, in bytes.
@@ -41,8 +41,8 @@ pub(super) struct Connections {
     pool: Mutex<Pool>,
 }
 
-/// Connects with or without TLS, according to the scheme. All clients have this type, even without
-/// TLS: each further type would add 0.1 MB to the program.
+/// Connects with or without TLS, according to the scheme. All clients use this type, even without
+/// TLS, because each further type would add 0.1 MB to the program.
 type Connector = HttpsConnector<LimitedConnector>;
 
 /// Sends requests over pooled connections.
@@ -51,7 +51,8 @@ pub(crate) type PooledClient = Client<Connector, Frames>;
 #[derive(Debug)]
 struct Pool {
     client: PooledClient,
-    /// Number of the pool, so that requests that time out together renew the pool once.
+    /// Number of the pool. If several requests on one pool time out, only the first renews the
+    /// pool.
     generation: u64,
 }
 
@@ -106,8 +107,8 @@ impl Connections {
     }
 
     /// Replaces the pool, if its generation is still `generation`. When the other end of a
-    /// connection vanishes silently, only a request that times out notices, and the pool would
-    /// reuse the connection until TCP gives up after a quarter of an hour.
+    /// connection vanishes silently, only a timeout reveals it, and the pool would reuse the
+    /// connection until TCP times out after a quarter of an hour.
     pub(super) fn renew(&self, generation: u64) {
         let mut pool = self.pool();
         if pool.generation == generation {
@@ -161,8 +162,8 @@ fn connector(
     })
 }
 
-/// Returns an HTTP/1 client of one peer that may send answers of any length. Must be called within
-/// a runtime.
+/// Returns an HTTP/1 client for a peer that may send answers of any length. Must be called within a
+/// runtime.
 pub(crate) fn http1_client(config: ClientConfig, connect_timeout: Duration) -> PooledClient {
     let mut http = HttpConnector::new();
     http.enforce_http(false);

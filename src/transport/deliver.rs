@@ -23,14 +23,15 @@ use super::retry::{Attempt, Outage, OutageEvent, Pacer, wait};
 use super::split::split;
 use super::{Client, Recipient};
 
-/// A request about a span that the peer does not have is dropped after this time. The time begins
-/// when the queue of spans has delivered the span, which reaches a backend with a smaller delay.
+/// Time after which a request is dropped if the peer does not have the span that the request is
+/// about. The time begins when the queue of spans has delivered the span, because the backend
+/// stores it a little later.
 const UNKNOWN_FOR: Duration = Duration::from_secs(600);
 
-/// Delay until the journal is read again after a failure.
+/// Delay before the journal is read again after a failure.
 const UNREAD_RETRY: Duration = Duration::from_secs(1);
 
-/// Items that are undelivered at the deadline, by signal; for the last log line.
+/// Items that are undelivered at the deadline, by signal.
 pub type Undelivered = BTreeMap<Signal, u64>;
 
 /// Delivers the requests of a [`Queue`] to a [`Recipient`].
@@ -42,7 +43,6 @@ pub struct Delivery<P = Client> {
     rng: fastrand::Rng,
     pacer: Pacer,
     outage: Outage,
-    /// The reason why the last attempt failed.
     last_why: String,
     /// The latest answers, for `/v1/status`.
     answers: DestinationAnswers,
@@ -55,16 +55,15 @@ pub struct Delivery<P = Client> {
     refusals: Throttled<&'static str>,
     /// The stage of the queue when the loop last read it.
     stage: QueueStage,
-    /// The queue that delivers the spans which this queue's requests are about.
+    /// The queue that delivers the spans that this queue's requests are about.
     spans: Option<Queue>,
     /// The task that reads requests that are only in the journal.
     reading: JoinSet<(LogReader, io::Result<Stretch>)>,
-    /// Do not read the journal before this time; set after a failed attempt.
+    /// Do not read the journal before this time. Set after a failed attempt.
     unread_until: Option<Instant>,
     unread: Throttled,
 }
 
-/// A request with an attempt in flight.
 #[derive(Debug)]
 struct InFlight {
     task_id: Id,
@@ -104,8 +103,8 @@ impl<P: Recipient> Delivery<P> {
         }
     }
 
-    /// Sets the queue that delivers the spans which this queue's requests are about: until then,
-    /// the peer may not have a span.
+    /// Sets the queue that delivers the spans that this queue's requests are about. Until that
+    /// queue has delivered a span, the peer may not have the span.
     #[must_use]
     pub fn about(self, spans: Option<Queue>) -> Self {
         Self { spans, ..self }
@@ -145,8 +144,8 @@ impl<P: Recipient> Delivery<P> {
             }
             let due_at =
                 if self.pacer.is_up() { self.queue.due_at() } else { self.pacer.wake_at() };
-            // A request that is due was started, or waits for a free slot: then the end of an
-            // attempt wakes the loop.
+            // If a due request was not started, it waits for a free slot. The end of an attempt
+            // wakes the loop then.
             let due_at = due_at.filter(|due_at| *due_at > now);
             let wake_at = [due_at, deadline, self.unread_until]
                 .into_iter()
@@ -247,7 +246,7 @@ impl<P: Recipient> Delivery<P> {
                 .emit(&self.telemetry);
                 entry.n_failures = entry.n_failures.saturating_add(1);
                 let wait = wait(self.peer.backoff(), entry.n_failures, after, self.rng.f64());
-                // Two failures may be a brief disturbance.
+                // Two failures may be a brief disruption.
                 if self.pacer.is_up()
                     && entry.n_failures > 2
                     && let Some(n_suppressed) = self.hold_ups.ready((), now)
@@ -337,8 +336,8 @@ impl<P: Recipient> Delivery<P> {
         let was_up = self.pacer.is_up();
         self.pacer.answered(attempt, now);
         if !was_up && self.pacer.is_up() {
-            // The backoff of failed requests grew with the outage; without this, younger requests
-            // would overtake them.
+            // The backoff of failed requests grew during the outage. Without this call, younger
+            // requests would overtake them.
             self.queue.retry_all();
         }
         self.note_outage(now);

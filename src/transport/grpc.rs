@@ -29,7 +29,7 @@ pub(super) fn request(
 ) -> Request<Frames> {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert(TE, HeaderValue::from_static("trailers"));
-    // At most eight digits; the configuration allows no longer timeout.
+    // The value has at most eight digits; the configuration does not allow longer timeouts.
     if let Ok(timeout) = HeaderValue::try_from(format!("{}m", timeout.as_millis().min(99_999_999)))
     {
         headers.insert(HeaderName::from_static("grpc-timeout"), timeout);
@@ -42,7 +42,7 @@ pub(super) fn request(
     }
     let mut prefix = BytesMut::with_capacity(5);
     prefix.put_u8(u8::from(encoding.is_some()));
-    // A body of 4 GiB exceeds every queue.
+    // The length always fits, because a body of 4 GiB would exceed every queue.
     prefix.put_u32(u32::try_from(body.len()).unwrap_or(u32::MAX));
     let mut request = Request::new(Frames::new(Some(prefix.freeze()), body));
     *request.method_mut() = Method::POST;
@@ -51,13 +51,13 @@ pub(super) fn request(
     request
 }
 
-/// Reads the outcome of a response.
+/// Returns the outcome of a response.
 ///
 /// # Errors
 /// The response was interrupted.
 pub(super) async fn answer(response: Response<Incoming>) -> Result<DeliveryOutcome, hyper::Error> {
     let (head, body) = response.into_parts();
-    // A response without a body has its status among the headers.
+    // A response without a body has its status in the headers.
     if let Some(answer) = grpc_status(&head.headers) {
         return Ok(answer);
     }

@@ -33,8 +33,8 @@ pub(super) fn request(
     request
 }
 
-/// Reads the outcome from the status. An interrupted body does not matter: a peer that answers 413
-/// may close the connection before it has read the whole request.
+/// Returns the outcome of a response by its status. An interrupted body does not matter, because a
+/// peer that answers 413 may close the connection before it has read the whole request.
 pub(super) async fn answer(response: Response<Incoming>) -> DeliveryOutcome {
     let (head, body) = response.into_parts();
     let (body, _) = super::read(body).await;

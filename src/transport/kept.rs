@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::journal::{JournalLog, LogReader, OpenedLog, Stretch};
 
-/// Maximum bytes that are read from the journal at once.
+/// Maximum bytes in one read of the journal.
 const MAX_READ: usize = 4 << 20;
 
 /// The requests of a queue that are on disk and not in memory: all requests after those in memory.
@@ -23,7 +23,6 @@ pub(super) struct OnDisk {
 }
 
 impl OnDisk {
-    /// Creates the value for a log that may not be open yet.
     pub(super) fn new(log: JournalLog, lane: Option<u8>) -> Self {
         Self {
             log,
@@ -44,18 +43,16 @@ impl OnDisk {
         });
     }
 
-    /// Returns true if all undelivered requests are in memory.
     pub(super) fn is_empty(&self) -> bool {
         self.next >= self.end
     }
 
-    /// Returns one more than the number of the last record.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Adds an appended record. Returns true if the record may stay in memory: it comes next, and
-    /// there is space.
+    /// Adds an appended record. Returns true if the record may stay in memory: all earlier requests
+    /// are in memory, and there is space.
     pub(super) fn appended(&mut self, sequence: u64, has_room: bool) -> bool {
         let stays = self.is_empty() && has_room;
         self.end = sequence + 1;
@@ -77,13 +74,13 @@ impl OnDisk {
         })
     }
 
-    /// Returns the reader that [`Self::begin_read`] lent.
+    /// Takes back the reader that [`Self::begin_read`] removed.
     pub(super) fn return_reader(&mut self, reader: LogReader) {
         self.reader = Some(reader);
     }
 
-    /// Records that the reader has read all records below `next`, or that the log has evicted them.
-    /// Returns the number of the first record that is not in memory.
+    /// Records that all records below `next` were read or evicted. Returns the number of the first
+    /// record that is not in memory.
     pub(super) fn read_up_to(&mut self, next: u64) -> u64 {
         self.next = self.next.max(next.min(self.end));
         self.next
@@ -104,7 +101,6 @@ pub(super) struct ToRead {
 }
 
 impl ToRead {
-    /// Reads the range. Blocks.
     pub(super) fn read(mut self) -> (LogReader, io::Result<Stretch>) {
         let Range { start, end } = self.sequences;
         let stretch = self.reader.read(start, end, self.max_bytes);

@@ -43,14 +43,14 @@ pub(crate) use split::split;
 
 use connect::Connections;
 
-/// Maximum bytes of an answer's body that are read.
+/// Maximum bytes of a response body that are read.
 const LONGEST_ANSWER: usize = 64 << 10;
 
 /// Size in bytes from which bodies are compressed on a blocking thread, not on an asynchronous
 /// worker.
 const SLOW_TO_COMPRESS: usize = 64 << 10;
 
-/// The reason why a destination cannot be used. Detected at the start, before any request is
+/// The reason why a destination cannot be used. Reported at the start, before any request is
 /// accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
@@ -59,15 +59,12 @@ pub enum TransportError {
     Host {
         /// The setting or variable with the endpoint.
         origin: String,
-        /// The configured host.
         host: String,
     },
-    /// A header name is invalid.
     #[error("`{origin}`: `{name}` is not a valid header name, use letters, digits and `-`")]
     HeaderName {
         /// The setting or variable with the endpoint.
         origin: String,
-        /// The header.
         name: String,
     },
     /// A header value is invalid. The message omits the value, which may be a secret.
@@ -78,7 +75,6 @@ pub enum TransportError {
     HeaderValue {
         /// The setting or variable with the endpoint.
         origin: String,
-        /// The header.
         name: String,
     },
     /// A header is reserved for the protocol.
@@ -86,15 +82,12 @@ pub enum TransportError {
     HeaderReserved {
         /// The setting or variable with the endpoint.
         origin: String,
-        /// The header.
         name: String,
     },
-    /// `server_name` is invalid.
     #[error("`{origin}`: tls.server_name `{name}` is not a host name or address")]
     ServerName {
         /// The setting or variable with the endpoint.
         origin: String,
-        /// The configured name.
         name: String,
     },
     /// The certificate files cannot be used.
@@ -102,18 +95,15 @@ pub enum TransportError {
     Tls {
         /// The setting or variable with the endpoint.
         origin: String,
-        /// The cause.
         source: TlsError,
     },
 }
 
-/// A destination, as a delivery uses it.
+/// A destination to which a delivery can send requests.
 pub trait Recipient: Debug + Clone + Send + Sync + 'static {
     /// Makes one attempt to deliver a request.
     fn deliver(&self, request: OutboundRequest) -> impl Future<Output = DeliveryOutcome> + Send;
-    /// Returns the backoff between attempts.
     fn backoff(&self) -> &Backoff;
-    /// Returns the maximum number of requests in flight.
     fn max_concurrency(&self) -> usize;
     /// Returns the setting or variable with the endpoint, for messages.
     fn origin(&self) -> &str;
@@ -178,7 +168,6 @@ impl Client {
         &self.headers
     }
 
-    /// Returns the destination.
     pub fn destination(&self) -> &Destination {
         &self.shared.destination
     }
@@ -305,10 +294,11 @@ impl SentHeaders {
         Ok(Self(Arc::new(ArcSwap::from_pointee(headers(destination)?))))
     }
 
-    /// Uses the headers of `destination` from the next attempt on, for queued requests too.
+    /// Uses the headers of `destination` for all further attempts, including those of queued
+    /// requests.
     ///
     /// # Errors
-    /// A header is invalid. Nothing is replaced then.
+    /// A header is invalid. Then no header is replaced.
     pub fn replace(&self, destination: &Destination) -> Result<(), TransportError> {
         self.0.store(Arc::new(headers(destination)?));
         Ok(())
@@ -324,7 +314,7 @@ fn uri(destination: &Destination, signal: Signal) -> Result<Uri, hyper::http::Er
     uri_of(destination, path)
 }
 
-/// Returns the destination's URI with this path and query, which include the base path.
+/// Returns the URI of a path at the destination. The path includes the base path and the query.
 fn uri_of(destination: &Destination, path: String) -> Result<Uri, hyper::http::Error> {
     let endpoint = &destination.endpoint;
     let path: Result<PathAndQuery, InvalidUri> = path.try_into();
@@ -366,7 +356,7 @@ fn headers(destination: &Destination) -> Result<HeaderMap, TransportError> {
                     origin: origin(),
                     name: name.clone(),
                 })?;
-        // Keep the value out of debug output and of HTTP/2's header tables.
+        // Omit the value from debug output and from HTTP/2's header tables.
         value.set_sensitive(true);
         headers.insert(header, value);
     }
@@ -393,8 +383,8 @@ fn is_reserved(name: &HeaderName) -> bool {
     RESERVED.contains(&name.as_str()) || name.as_str().starts_with("grpc-")
 }
 
-/// Returns the compressed body and the name of its encoding. Uses level 1: any higher level would
-/// cost more than all other work together.
+/// Returns the compressed body and the name of its encoding. Uses level 1, because any higher level
+/// would cost more than all other work together.
 async fn compress(
     compression: Compression,
     body: Bytes,
@@ -436,8 +426,8 @@ fn describe(error: &dyn Error) -> String {
     text
 }
 
-/// Reads a body to its end. Returns its beginning, and its trailers or the error that interrupted
-/// the body.
+/// Reads a body to its end. Returns the beginning of the body, and its trailers or the error that
+/// interrupted it.
 async fn read(mut body: Incoming) -> (Vec<u8>, Result<Option<HeaderMap>, hyper::Error>) {
     let mut start = Vec::new();
     let mut trailers = None;

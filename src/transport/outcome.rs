@@ -1,4 +1,4 @@
-//! Reads a peer's status, headers and error body as the outcome of an attempt.
+//! Interprets a peer's status, headers and error body as the outcome of an attempt.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,6 @@ use tonic::Code;
 use tonic_types::pb::Status;
 use tonic_types::{RetryInfo, RpcStatusExt};
 
-/// The outcome of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeliveryOutcome {
     /// The peer accepted the request.
@@ -27,10 +26,9 @@ pub enum DeliveryOutcome {
     Retry {
         /// The delay that the peer requested.
         after: Option<Duration>,
-        /// The reason, for the log.
         why: String,
     },
-    /// Partial success: keep what was accepted, retry the rest.
+    /// The peer accepted some of the items. Retry only the rest.
     Partly {
         /// The rest, as a separate request.
         rest: Bytes,
@@ -40,20 +38,13 @@ pub enum DeliveryOutcome {
         n_rejected: u64,
     },
     /// The peer accepts only smaller requests.
-    TooLarge {
-        /// The reason, for the log.
-        why: String,
-    },
+    TooLarge { why: String },
     /// The peer does not have the span that the request is about; the span may still be in transit.
-    Unknown {
-        /// The reason, for the log.
-        why: String,
-    },
+    Unknown { why: String },
     /// The peer refused the request permanently: do not retry.
     Refused {
         /// The label of the dropped items.
         reason: &'static str,
-        /// The reason, for the log.
         why: String,
     },
 }
@@ -70,10 +61,10 @@ impl DeliveryOutcome {
     }
 
     /// Returns the outcome of a gRPC status, as OTLP/gRPC defines it. Two statuses mean that the
-    /// request is too large: OUT_OF_RANGE, which tonic sends (OTLP would have us retry forever),
+    /// request is too large: OUT_OF_RANGE, which tonic sends (OTLP would require endless retries),
     /// and RESOURCE_EXHAUSTED without RetryInfo, which all other servers send. RESOURCE_EXHAUSTED
     /// with a message about rates means a quota: a smaller request would not help, and splitting
-    /// would end with single spans.
+    /// would continue down to single spans.
     pub(super) fn of_grpc(code: Code, message: &str, retry_info: Option<RetryInfo>) -> Self {
         let name = name(code);
         let why = if message.is_empty() {
@@ -144,7 +135,8 @@ impl DeliveryOutcome {
                 why,
             },
             413 => Self::TooLarge { why },
-            // Go's servers, including the Collector, answer with this error.
+            // Servers in Go, including the Collector, report a body that is too large with this
+            // error.
             400 if message.contains("request body too large") => Self::TooLarge { why },
             300..400 => {
                 let target = headers
@@ -218,7 +210,7 @@ impl DeliveryOutcome {
         }
     }
 
-    /// Returns the outcome if a gRPC peer, or a proxy before the peer, answered in plain HTTP: as
+    /// Returns the outcome if a gRPC peer, or a proxy in front of it, answered in plain HTTP: as
     /// for OTLP/HTTP, except that 200 is a failure.
     pub(super) fn of_http_instead_of_grpc(status: u16, headers: &HeaderMap) -> Self {
         match status {
@@ -255,7 +247,7 @@ pub(super) fn grpc_status(headers: &HeaderMap) -> Option<DeliveryOutcome> {
 
 /// Reads the message of a gRPC response whose status is OK.
 pub(super) fn grpc_partial_success(body: &[u8]) -> DeliveryOutcome {
-    // A gRPC message begins with a flag and its length; we accept no compression, so the flag is 0.
+    // A gRPC message begins with a flag and its length. We accept no compression, so the flag is 0.
     let message = if let [0, _, _, _, _, message @ ..] = body { message } else { &[] };
     of_protobuf(message)
 }
@@ -264,7 +256,7 @@ fn partial_success(headers: &HeaderMap, body: &[u8]) -> DeliveryOutcome {
     if !is_json(headers) {
         return of_protobuf(body);
     }
-    // Some backends answer protobuf with JSON, which has 64-bit numbers as strings.
+    // Some backends answer protobuf with JSON, where 64-bit numbers are strings.
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let partial_success = &body["partialSuccess"];
     let number = |name: &str| {
@@ -281,7 +273,7 @@ fn partial_success(headers: &HeaderMap, body: &[u8]) -> DeliveryOutcome {
     )
 }
 
-/// The responses of the three signals have the same encoding, so one type decodes all.
+/// The responses of the three signals have the same encoding, so this type decodes all of them.
 fn of_protobuf(body: &[u8]) -> DeliveryOutcome {
     let partial_success = ExportTraceServiceResponse::decode(body)
         .ok()
@@ -300,7 +292,7 @@ fn delivered(n_rejected: u64, message: &str) -> DeliveryOutcome {
     }
 }
 
-/// Returns the message of a `google.rpc.Status` body, or the text itself.
+/// Returns the message of a `google.rpc.Status` body, or else the body as text.
 fn error_message(headers: &HeaderMap, body: &[u8]) -> String {
     let content_type = headers
         .get("content-type")
@@ -375,7 +367,7 @@ fn hex(digit: u8) -> Option<u8> {
         .and_then(|digit| u8::try_from(digit).ok())
 }
 
-/// Returns the message as one line of limited length, for the log.
+/// Returns the message as one line of limited length.
 fn shorten(message: &str) -> String {
     let message: String = message
         .chars()
@@ -387,7 +379,7 @@ fn shorten(message: &str) -> String {
     format!("{}{ellipsis}", start.trim())
 }
 
-/// Returns the code's name in the specification.
+/// Returns the code's name in the gRPC specification.
 fn name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

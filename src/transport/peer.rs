@@ -21,7 +21,6 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::config::{Backoff, ClientTls, Compression, Destination, Endpoint, Protocol, Secret};
 
-/// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct PeerRequest {
     pub(crate) at: Instant,
@@ -41,22 +40,21 @@ pub(crate) struct PeerRequest {
 pub(crate) enum Reply {
     /// A success with the bytes of the response message.
     Taken(Vec<u8>),
-    /// A gRPC status in trailers, or with `early` in the headers, as servers that fail at once send
-    /// it.
+    /// A gRPC status in trailers. With `early` it is in the headers, where servers that fail
+    /// immediately send it.
     Grpc {
         code: i32,
         headers: Vec<(&'static str, String)>,
         early: bool,
     },
-    /// An HTTP status.
     Http {
         status: u16,
         headers: Vec<(&'static str, String)>,
         body: Vec<u8>,
     },
-    /// No answer at all.
+    /// No answer.
     Silence,
-    /// The connection breaks.
+    /// The connection is closed without an answer.
     HangUp,
 }
 
@@ -135,7 +133,6 @@ impl Peer {
         self.task.shutdown().await;
     }
 
-    /// Returns all requests received so far.
     pub(crate) fn received(&self) -> Vec<PeerRequest> {
         self.received.lock().unwrap().clone()
     }
@@ -150,7 +147,7 @@ impl Peer {
         self.received()
     }
 
-    /// Returns a destination that leads to this peer and is retried within milliseconds.
+    /// Returns a destination for this peer, with retries within milliseconds.
     pub(crate) fn destination(&self, protocol: Protocol) -> Destination {
         destination(self.address, protocol)
     }
@@ -209,7 +206,7 @@ async fn serve(
                 )
             });
             let builder = auto::Builder::new(TokioExecutor::new());
-            // Some tests break connections on purpose.
+            // Some tests break connections intentionally.
             let _ = match tls {
                 None => {
                     builder

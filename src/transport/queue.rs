@@ -1,7 +1,7 @@
-//! A queue of requests to deliver, bounded in bytes. A full queue either refuses the newcomer
-//! ([`Queue::offer`]; original telemetry: the sender still has it) or drops the oldest request
-//! ([`Queue::send`]; scores: there is no other copy). The queue accounts for every change before
-//! other code can see the change.
+//! A queue of requests to deliver, bounded in bytes. A full queue either refuses a new request
+//! ([`Queue::offer`], for original telemetry, which the sender still has) or drops its oldest
+//! request ([`Queue::send`], for scores, of which there is no other copy). The queue accounts for
+//! every change before other code can observe the change.
 
 mod keeping;
 mod score_keeping;
@@ -29,11 +29,9 @@ pub use super::request::{ApiTarget, OutboundRequest, Route};
 
 /// Accounts for the requests of a queue.
 pub trait Accounting: Debug + Send + Sync {
-    /// A request was enqueued.
     fn queued(&self, signal: Signal, n_items: u64);
     /// Queued items were delivered.
     fn sent(&self, signal: Signal, n_items: u64);
-    /// Queued items were dropped.
     fn dropped(&self, signal: Signal, n_items: u64, reason: &'static str);
     /// Journaled items were dropped because they are damaged.
     fn damaged(&self, counts: SignalCounts) {
@@ -45,12 +43,13 @@ pub trait Accounting: Debug + Send + Sync {
     }
 }
 
-/// The reason why a queue refused a request, which its sender still has.
+/// The reason why a queue refused a request. The sender still has the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueRefusal {
     /// The queue has no space; the sender should retry.
     Full,
-    /// The request is larger than [`largest_request`], so it might never fit; retrying is useless.
+    /// The request is larger than [`largest_request`], so there might never be space for it;
+    /// retrying is useless.
     TooLarge {
         /// Maximum bytes of one request.
         limit: usize,
@@ -75,9 +74,9 @@ impl From<AppendError> for QueueRefusal {
     }
 }
 
-/// A callback on the journal's thread, in the order of the requests, when a request is journaled or
-/// refused. The value is the number of the record. If the journal had the request before the start,
-/// the callback runs at once with `None`.
+/// A callback that runs on the journal's thread, in the order of the requests, when a request is
+/// journaled or refused. The value is the number of the record. If the journal already had the
+/// request at the start, the callback runs immediately with `None`.
 pub type KeepOutcome = Box<dyn FnOnce(Result<Option<u64>, QueueRefusal>) + Send>;
 
 /// Returns the maximum bytes of one request that a refusing queue of this capacity accepts. A
@@ -86,14 +85,13 @@ pub fn largest_request(capacity: &Bound) -> Bound {
     capacity.share(2)
 }
 
-/// The stages of a queue's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum QueueStage {
     /// The queue accepts requests.
     #[default]
     Open,
-    /// The sidecar stops. A queue that refuses newcomers accepts requests only while its
-    /// destination is up.
+    /// The sidecar stops. A queue that refuses requests when full now accepts requests only while
+    /// its destination is up.
     Draining,
     /// The queue rejects requests.
     Closed {
@@ -110,7 +108,7 @@ pub struct Queue {
 
 #[derive(Debug)]
 struct QueueShared {
-    /// The label of metrics and log lines: `forward`, `scores`, …
+    /// The label in metrics and log lines: `forward`, `scores`, …
     name: &'static str,
     /// The bytes of all requests, queued and in flight.
     budget: Arc<FairBudget>,
@@ -119,22 +117,22 @@ struct QueueShared {
     /// Issues the tickets of requests that no journal stores and whose sender does not wait.
     ledger: Arc<Ledger>,
     state: Mutex<State>,
-    /// Wakes the delivery, of which there is one.
+    /// Wakes the delivery. There is only one.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     /// Requests without an attempt, in order of arrival. The halves of a request that was too large
-    /// come first, so that one request is done before the next is split.
+    /// come first, so that they are finished before another request is split.
     fresh: VecDeque<QueuedRequest>,
     /// Requests with a failed attempt, by the time of their next attempt, or `None` if they are
     /// due.
     tried: BTreeMap<(Option<Instant>, EntryOrder), QueuedRequest>,
     /// Traces with a request that is in flight or in `tried`, each with its later requests.
     busy_traces: BTreeMap<TraceId, VecDeque<QueuedRequest>>,
-    /// Requests about traces that the journal refused while older requests were only on disk, each
-    /// with the number of the record before which the disk must have been read.
+    /// Requests about traces that the journal refused while older requests were only on disk. Each
+    /// waits until the disk was read up to the record with this number.
     held: Vec<(u64, QueuedRequest)>,
     next_order: EntryOrder,
     stage: QueueStage,
@@ -142,12 +140,12 @@ struct State {
     destination_is_down: bool,
     /// The requests that are only in the journal.
     on_disk: Option<OnDisk>,
-    /// Cost of scores that the journal is writing.
+    /// Cost of the scores that the journal is currently writing.
     n_keeping: usize,
 }
 
-/// The position of a request in the order in which requests were enqueued, and a number that
-/// distinguishes the halves of a split request.
+/// The position of a request in the order of arrival, and a number that distinguishes the halves of
+/// a split request.
 type EntryOrder = (u64, u64);
 
 /// A request in the queue, or removed from the queue for an attempt.
@@ -156,12 +154,12 @@ pub(super) struct QueuedRequest {
     order: EntryOrder,
     pub(super) request: OutboundRequest,
     pub(super) n_failures: u32,
-    /// The end of the queue of spans when the peer first answered that it does not have the span
-    /// that the request is about.
+    /// The end of the queue of spans at the first answer that the peer does not have the span that
+    /// the request is about.
     spans_end: Option<u64>,
-    /// Time of the first such answer after all spans before `spans_end` were delivered.
+    /// Time of the first answer of this kind after all spans before `spans_end` were delivered.
     unknown_since: Option<Instant>,
-    /// The ticket of the request, done when the request is delivered, refused or dropped.
+    /// The ticket of the request. It is done when the request is delivered, refused or dropped.
     ticket: Ticket,
 }
 
@@ -215,7 +213,7 @@ impl Queue {
         self.n_bytes() <= self.capacity() / 2
     }
 
-    /// Charges a request to its sender, so that [`Self::offer`] will have space for the request.
+    /// Charges a request to its sender, so that a later [`Self::offer`] has space for the request.
     pub fn charge(&self, request: OutboundRequest) -> Result<OutboundRequest, QueueRefusal> {
         let limit = self.capacity() / 2;
         if request.body.len() > limit {
@@ -252,7 +250,7 @@ impl Queue {
         let (signal, n_items) = (request.signal, request.n_items);
         let mut state = self.state();
         let is_closed = matches!(state.stage, QueueStage::Closed { .. });
-        // A disk that refuses the request may have an older one about the same trace.
+        // The disk may have an older request about the same trace although it refuses this one.
         let on_disk = state.on_disk.as_ref().filter(|it| !it.is_empty());
         let held_until = on_disk.filter(|_| request.trace_id().is_some());
         let held_until = held_until.map(OnDisk::end);
@@ -278,7 +276,7 @@ impl Queue {
         {
             state.held.push((end, entry));
             let costs = state.held.iter().map(|(_, entry)| entry.request.cost());
-            // The rest of the memory is for the requests on the disk.
+            // The other half of the memory is for the requests on the disk.
             if costs.sum::<usize>() > capacity / 2 {
                 self.drop_for_room(state.held.remove(0).1);
             }
@@ -298,7 +296,7 @@ impl Queue {
         self.moved();
     }
 
-    /// Starts the drain: acknowledged requests must be delivered soon, so a queue of telemetry
+    /// Starts the drain. Acknowledged requests must be delivered soon, so a queue of telemetry
     /// refuses new requests while its destination is down.
     pub fn begin_drain(&self) {
         let mut state = self.state();
@@ -320,7 +318,6 @@ impl Queue {
         self.shared.budget.n_bytes()
     }
 
-    /// Returns the capacity in bytes.
     pub fn capacity(&self) -> usize {
         self.shared.budget.max()
     }
@@ -342,7 +339,6 @@ impl Queue {
         self.state().stage
     }
 
-    /// Sets whether the last attempts failed.
     pub(super) fn set_destination_down(&self, is_down: bool) {
         self.state().destination_is_down = is_down;
     }
@@ -359,7 +355,7 @@ impl Queue {
     }
 
     /// Removes and returns a request that probes whether the destination is up. Prefers requests
-    /// without an attempt, because the failed request may be the cause.
+    /// without an attempt, because a failed request may itself be the cause.
     pub(super) fn take_probe(&self) -> Option<QueuedRequest> {
         let mut state = self.state();
         let fresh = state.pop_fresh();
@@ -380,19 +376,19 @@ impl Queue {
         state.fresh.is_empty() && state.tried.is_empty() && is_read && state.n_keeping == 0
     }
 
-    /// Puts a failed request back, to be retried at `due`.
+    /// Returns a failed request to the queue. It is retried at `due`.
     pub(super) fn put_back(&self, entry: QueuedRequest, due: Option<Instant>) {
         self.state().tried.insert((due, entry.order), entry);
     }
 
-    /// Makes all failed requests due now, ahead of younger ones, because the destination is up.
+    /// Makes all failed requests due now, before younger ones, because the destination is up.
     pub(super) fn retry_all(&self) {
         let tried = &mut self.state().tried;
         let due = mem::take(tried).into_values();
         tried.extend(due.map(|entry| ((None, entry.order), entry)));
     }
 
-    /// Releases the bytes of a request that is done.
+    /// Releases the bytes of a delivered, refused or dropped request.
     pub(super) fn finish(&self, entry: QueuedRequest) {
         let mut state = self.state();
         state.free_trace(&entry);
@@ -401,7 +397,8 @@ impl Queue {
         self.moved();
     }
 
-    /// Puts the two halves of a request first in the queue. The halves share the request's charge.
+    /// Enqueues the two halves of a request before all others. The halves share the request's
+    /// charge.
     pub(super) fn replace(&self, entry: QueuedRequest, halves: [(Bytes, u64); 2]) {
         let QueuedRequest {
             order: (seq, _),
@@ -434,7 +431,7 @@ impl Queue {
         self.state().remove(|entry| !entry.is_kept())
     }
 
-    /// Returns one more than the number of the last request.
+    /// Returns one more than the number of the last enqueued request.
     fn end(&self) -> u64 {
         let on_disk = self.state().on_disk.as_ref().map(OnDisk::end);
         on_disk.unwrap_or_else(|| self.shared.ledger.next())
@@ -464,7 +461,8 @@ impl Queue {
         self.moved();
     }
 
-    /// Reports the size of the queue. Call it under the lock: the last report is then the latest.
+    /// Reports the size of the queue. Call it under the lock, so that the last report is the latest
+    /// size.
     pub(super) fn moved(&self) {
         QueueResized {
             n_bytes: self.n_bytes(),
@@ -505,8 +503,8 @@ impl State {
         None
     }
 
-    /// Makes the next request of a trace due, because the earlier request, in flight or in `tried`,
-    /// is done.
+    /// Makes the next request of a trace due, because its earlier request is delivered, refused or
+    /// dropped.
     fn free_trace(&mut self, entry: &QueuedRequest) {
         let Some(trace_id) = entry.request.trace_id() else {
             return;
@@ -518,7 +516,8 @@ impl State {
         }
     }
 
-    /// Records that the disk was read up to `next`. Held requests for which that suffices are next.
+    /// Records that the disk was read up to `next`. Held requests that waited for this are sent
+    /// next.
     fn read_up_to(&mut self, next: u64) {
         if let Some(on_disk) = &mut self.on_disk {
             let next = on_disk.read_up_to(next);
@@ -550,7 +549,7 @@ impl State {
         later.find_map(|later| later.pop_front_if(|entry| is_oldest(entry)))
     }
 
-    /// Removes and returns the queued requests for which `is_gone` returns true.
+    /// Removes and returns the queued requests for which `is_gone` is true.
     fn remove(&mut self, is_gone: impl Fn(&QueuedRequest) -> bool) -> Vec<QueuedRequest> {
         let mut gone = Vec::new();
         let mut left = VecDeque::new();
@@ -576,7 +575,7 @@ impl State {
 
 impl QueuedRequest {
     /// Records that the peer does not have the span that the request is about. Returns the time
-    /// since the first such answer after `spans`, the queue of spans, has delivered the span.
+    /// since the first such answer after `spans`, the queue of spans, had delivered the span.
     pub(super) fn unknown_for(&mut self, spans: Option<&Queue>, now: Instant) -> Duration {
         if let Some(spans) = spans
             && !spans.has_finished(*self.spans_end.get_or_insert_with(|| spans.end()))

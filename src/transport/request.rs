@@ -13,18 +13,13 @@ use crate::fair::Charge;
 /// Bytes that a request costs in addition to its body and route.
 pub(super) const OVERHEAD: usize = 256;
 
-/// A request to deliver.
 #[derive(Debug, Clone)]
 pub struct OutboundRequest {
-    /// The signal of the items.
     pub signal: Signal,
-    /// The uncompressed body.
     pub body: Bytes,
     /// Number of spans, log records or data points.
     pub n_items: u64,
-    /// The target at the destination.
     pub route: Route,
-    /// The sender.
     pub peer: PeerId,
     /// The charge on the queue's budget, released when the request is done.
     pub charge: Option<Arc<Charge>>,
@@ -70,7 +65,7 @@ impl OutboundRequest {
         }
     }
 
-    /// Returns the bytes that the request uses of a queue's budget.
+    /// Returns the bytes of a queue's budget that the request uses.
     pub fn cost(&self) -> usize {
         let route: usize = match &self.route {
             Route::Otlp { headers } => headers

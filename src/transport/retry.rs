@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use crate::config::Backoff;
 use crate::telemetry::Throttled;
 
-/// Maximum delay that a peer may request: neither a mistyped nor a hostile `Retry-After` may pause
-/// delivery for longer than a queue lasts.
+/// Maximum delay that a peer may request. Neither a mistyped nor a hostile `Retry-After` may pause
+/// delivery until the queue overflows.
 const LONGEST_ASKED: Duration = Duration::from_secs(300);
 
-/// Returns the delay before attempt number `n_failures` + 1: exponential, capped, and multiplied by
-/// 0.5 to 1 according to `jitter` (0..=1), so that a fleet of sidecars does not retry all at once.
-/// At least the delay that the peer requested.
+/// Returns the delay before attempt number `n_failures` + 1. The delay grows exponentially up to a
+/// maximum, and is multiplied by 0.5 to 1 according to `jitter` (0..=1), so that a fleet of
+/// sidecars does not retry simultaneously. It is at least the delay that the peer requested.
 pub(crate) fn wait(
     backoff: &Backoff,
     n_failures: u32,
@@ -51,7 +51,6 @@ enum State {
     },
 }
 
-/// An attempt in flight.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attempt {
     at: Instant,
@@ -72,7 +71,7 @@ impl Pacer {
         matches!(self.state, State::Up)
     }
 
-    /// Returns the number of attempts that may still start.
+    /// Returns the number of attempts that can start now.
     pub(crate) fn n_free_slots(&self, n_in_flight: usize, now: Instant) -> usize {
         match self.state {
             State::Up => self.max_in_flight.saturating_sub(n_in_flight),
@@ -82,7 +81,7 @@ impl Pacer {
         }
     }
 
-    /// Returns the time at which the next probe is due, if none is in flight.
+    /// Returns the time of the next probe; `None` while one is in flight.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
         match self.state {
             State::Down {
@@ -111,7 +110,7 @@ impl Pacer {
         }
     }
 
-    /// Records an answer, whether a success or a refusal: the peer is alive.
+    /// Records an answer: a success or a refusal proves that the peer is alive.
     pub(crate) fn answered(&mut self, attempt: Attempt, now: Instant) {
         self.answered_at = Some(now);
         if let State::Down { asked_until, .. } = self.state
@@ -122,7 +121,7 @@ impl Pacer {
         }
     }
 
-    /// Records a failed attempt that is to be retried.
+    /// Records a failed attempt that will be retried.
     pub(crate) fn failed(
         &mut self,
         attempt: Attempt,
@@ -161,7 +160,8 @@ impl Pacer {
                 *until = asked_until;
                 *probing = false;
             }
-            // This attempt began before the outage was known; only the requested pause is new.
+            // This attempt began before the outage was detected. Only the pause that the peer
+            // requested is new.
             State::Down {
                 retry_at,
                 asked_until: until,
@@ -173,8 +173,8 @@ impl Pacer {
         }
     }
 
-    /// Makes a retry due at once and resets the backoff, because the sidecar stops. Keeps a pause
-    /// that the peer requested.
+    /// Makes a retry due immediately and resets the backoff, because the sidecar stops. Does not
+    /// shorten a pause that the peer requested.
     pub(crate) fn begin_drain(&mut self, now: Instant) {
         if let State::Down {
             n_failures,
@@ -189,7 +189,7 @@ impl Pacer {
     }
 }
 
-/// Decides which events of an outage are logged: the start, one reminder a minute, the end. A
+/// Decides which events of an outage are logged: the start, one reminder a minute, and the end. A
 /// flapping destination gets one pair of lines a minute.
 #[derive(Debug, Default)]
 pub(crate) struct Outage {
@@ -198,10 +198,8 @@ pub(crate) struct Outage {
     lines: Throttled,
 }
 
-/// A logged event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutageEvent {
-    /// The outage began.
     Down,
     /// The outage has lasted this long.
     StillDown(Duration),
@@ -210,7 +208,7 @@ pub(crate) enum OutageEvent {
 }
 
 impl Outage {
-    /// Sets whether the destination is up, and returns the event to log.
+    /// Records the state of the destination, and returns the event to log.
     pub(crate) fn observe(&mut self, is_up: bool, now: Instant) -> Option<OutageEvent> {
         match (self.since, is_up) {
             (None, true) => None,
@@ -296,7 +294,7 @@ mod tests {
             (pacer.n_free_slots(2, t0), pacer.wake_at()),
             (0, Some(t0 + SEC))
         );
-        // Requests that were sent before the outage was known give no new information.
+        // Requests that were sent before the outage was detected give no new information.
         pacer.failed(attempts[1], None, t0 + SEC / 2, 1.0);
         assert_eq!(pacer.wake_at(), Some(t0 + SEC));
 

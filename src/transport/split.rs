@@ -6,8 +6,7 @@ use otlp::wire::{Field, fields, write};
 
 use crate::config::Signal;
 
-/// Field numbers that lead one level closer to the items. Several numbers are the members of a
-/// `oneof`.
+/// Field numbers of the next level towards the items. Several numbers are the members of a `oneof`.
 type Level = &'static [u64];
 
 const TO_SPANS_OR_RECORDS: &[Level] = &[
@@ -23,15 +22,15 @@ const TO_DATA_POINTS: &[Level] = &[
     &[metric::DATA_POINTS],
 ];
 
-/// Size in bytes above which a body is not split if its resource or scope is most of it: both
-/// halves would repeat the resource, neither would become small enough, and a megabyte of resource
-/// times a thousand spans would exhaust the memory.
+/// Size in bytes above which a body is not split if most of it is one resource or scope. Both
+/// halves would repeat the resource, so neither would become small enough, and a megabyte of
+/// resource times a thousand spans would exhaust the memory.
 const HEAVY: usize = 256 << 10;
 
 /// Halves `body`, which has `n_items` spans, log records or data points, by size: between
 /// resources, else between scopes, else between items. Both halves get the enclosing fields,
-/// including unknown ones; items are copied, never decoded. Returns `None` if the body has a single
-/// item or is malformed.
+/// including unknown ones. Items are copied without decoding. Returns `None` if the body has a
+/// single item or is malformed.
 pub(crate) fn split(signal: Signal, body: &Bytes, n_items: u64) -> Option<[(Bytes, u64); 2]> {
     let levels = match signal {
         Signal::Traces | Signal::Logs => TO_SPANS_OR_RECORDS,
@@ -41,13 +40,13 @@ pub(crate) fn split(signal: Signal, body: &Bytes, n_items: u64) -> Option<[(Byte
         Some(halves) => halves,
         None => halve(body, levels)?.map(Bytes::from),
     };
-    // The second half gets the remainder, so that the sum is right whatever the receiver counted.
+    // The second half gets the remainder, so that the sum is correct whatever the receiver counted.
     let n_first = count(&first, levels)?.min(n_items);
     Some([(first, n_first), (second, n_items - n_first)])
 }
 
-/// Halves a typical large request, which has many resources and nothing else at the top level: the
-/// halves are slices of the body, without a copy.
+/// Halves a typical large request, which has many resources and nothing else at the top level. The
+/// halves are slices of the body, so nothing is copied.
 fn between_resources(body: &Bytes, levels: &[Level]) -> Option<[Bytes; 2]> {
     let fields = all_fields(body)?;
     let children = levels.first()?;
@@ -90,7 +89,7 @@ fn halve(message: &[u8], levels: &[Level]) -> Option<[Vec<u8>; 2]> {
                 wrapped
             }))
         }
-        // A reader merges the occurrences of a repeated `oneof`: splitting them would change the
+        // A reader merges the occurrences of a repeated `oneof`, so splitting them would change the
         // meaning.
         _ if children.len() > 1 => None,
         _ => {
@@ -114,13 +113,13 @@ fn halve(message: &[u8], levels: &[Level]) -> Option<[Vec<u8>; 2]> {
     }
 }
 
-/// Returns the index at which to cut a row of sizes so that both sides are as equal as possible.
-/// Each side gets at least one.
+/// Returns the index that cuts a row of sizes into two parts that are as equal as possible. Each
+/// part has at least one element.
 fn cut(sizes: &[usize]) -> usize {
     let total: usize = sizes.iter().sum();
     let mut before = 0;
     for (idx, size) in sizes.iter().enumerate() {
-        // An item across the middle goes to the side with more of its bytes.
+        // An item in the middle is added to the part with more of its bytes.
         if before + size / 2 >= total / 2 {
             return idx.clamp(1, sizes.len() - 1);
         }
@@ -129,7 +128,6 @@ fn cut(sizes: &[usize]) -> usize {
     sizes.len() - 1
 }
 
-/// Counts the items of a message.
 fn count(message: &[u8], levels: &[Level]) -> Option<u64> {
     let Some((children, below)) = levels.split_first() else {
         return Some(1);

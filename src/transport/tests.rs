@@ -1,5 +1,5 @@
 //! Tests the client against a peer on a socket: the bytes on the wire, TLS, timeouts, and the
-//! errors at start. Does not prove anything about queues; the forward plane's tests do.
+//! errors at the start. The forward plane's tests test queues.
 
 mod tls;
 
@@ -73,7 +73,7 @@ fn why(answer: DeliveryOutcome) -> String {
 async fn grpc_carries_the_bytes_as_they_are_to_the_signals_own_method() {
     let peer = Peer::willing().await;
     let client = client(&peer.destination(Protocol::Grpc));
-    // Not protobuf at all: the client does not look inside.
+    // Not protobuf: the client must not parse the body.
     let body = Bytes::from_static(b"\xff\x00not a message");
     for signal in Signal::ALL {
         assert_eq!(
@@ -211,7 +211,7 @@ async fn a_requests_own_headers_go_along_but_not_those_of_the_protocol() {
 #[tokio::test]
 async fn compression_is_undone_to_the_same_bytes() {
     let peer = Peer::willing().await;
-    // One below and one above the size that is compressed on a thread of its own.
+    // One size below and one above the limit for compression on a blocking thread.
     for n_bytes in [1_000, SLOW_TO_COMPRESS * 2] {
         let body: Bytes = (0..n_bytes).map(|n| (n % 251) as u8).collect();
         for (compression, header) in [(Compression::Gzip, "gzip"), (Compression::Zstd, "zstd")] {
@@ -431,7 +431,7 @@ async fn an_answer_that_comes_before_the_request_is_through_counts() {
             .await
             .unwrap();
         stream.shutdown().await.unwrap();
-        // Keeps reading, as a server does that wants its answer to be read.
+        // Continue reading, as a server does that wants the client to read its answer.
         tokio::io::copy(&mut stream, &mut tokio::io::sink())
             .await
             .unwrap();

@@ -1,5 +1,5 @@
-//! Tests the outcomes of codes, headers and bodies as peers send them. Does not prove that a peer
-//! sends them.
+//! Tests the outcomes of codes, headers and bodies as peers send them. The tests do not prove that
+//! a peer sends them.
 
 use prost_types::Any;
 
@@ -234,7 +234,7 @@ fn partial_success_is_read_from_protobuf_and_from_json() {
         DeliveryOutcome::of_http(200, &headers(&[("content-type", "text/html")]), b"<html>"),
         partial(0, "")
     );
-    // A negative count is invalid, and nothing was rejected.
+    // A negative count is invalid: nothing was rejected.
     assert_eq!(
         grpc_partial_success(&[
             0, 0, 0, 0, 13, 0x0a, 11, 8, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1

@@ -1,5 +1,5 @@
-//! A queue whose requests are in a journal. Memory has as many of the oldest requests as fit; the
-//! delivery reads the rest later.
+//! A queue whose requests are in a journal. Memory contains the oldest requests, as many as fit;
+//! the delivery reads the others later.
 
 use super::{KeepOutcome, OutboundRequest, Queue, QueueRefusal, QueueStage, Route};
 use crate::config::Signal;
@@ -7,9 +7,9 @@ use crate::journal::{JournalLog, LogReader, Record, Stretch, Ticket};
 use crate::transport::kept::{OnDisk, ToRead};
 
 impl Queue {
-    /// Writes all requests to `log`, and first delivers the log's undelivered requests, or those of
-    /// a lane of a log of scores. Requests are removed only after a final answer of the
-    /// destination.
+    /// Writes all requests to `log`, and first delivers the log's undelivered requests; with
+    /// `lane`, only those of that lane. A request is removed from the log only after a final answer
+    /// of the destination.
     #[must_use]
     pub fn kept_in(self, log: &JournalLog, lane: Option<u8>) -> Self {
         self.state().on_disk = Some(OnDisk::new(log.clone(), lane));
@@ -86,14 +86,14 @@ impl Queue {
         self.shared.changed.notify_one();
     }
 
-    /// Returns the records to read, if the journal has undelivered ones and memory has space.
+    /// Returns the records to read, if the journal has undelivered records and memory has space.
     pub(in crate::transport) fn to_read(&self) -> Option<ToRead> {
         let mut state = self.state();
         let on_disk = state.on_disk.as_mut()?;
         on_disk.begin_read(self.n_bytes(), self.capacity())
     }
 
-    /// Returns the reader that [`Self::to_read`] lent.
+    /// Takes back the reader that [`Self::to_read`] removed.
     pub(in crate::transport) fn return_reader(&self, reader: LogReader) {
         if let Some(on_disk) = &mut self.state().on_disk {
             on_disk.return_reader(reader);
@@ -119,9 +119,9 @@ impl Queue {
             }
         }
         for record in records {
-            // Requests that were held for older records come before this one.
+            // Requests that were held for older records precede this one.
             state.read_up_to(record.sequence);
-            // The log may have evicted the record since.
+            // The log may have evicted the record in the meantime.
             let Some(on_disk) = state.on_disk.as_ref().filter(|it| it.has(record.sequence)) else {
                 continue;
             };
@@ -132,7 +132,7 @@ impl Queue {
                 accounting.dropped(signal, record.n_items, "damaged");
                 continue;
             };
-            // The signal field of such a record contains the lane of its writer.
+            // The signal field of a record for an API contains the lane of the writer.
             if matches!(route, Route::Api { .. }) {
                 signal = Signal::Traces;
             }

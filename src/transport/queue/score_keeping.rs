@@ -78,7 +78,7 @@ impl Queue {
         drop(gone);
         self.moved();
         drop(state);
-        // The next request of a trace may have become due.
+        // The next request of a trace may be due now.
         self.shared.changed.notify_one();
     }
 }

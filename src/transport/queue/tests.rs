@@ -1,5 +1,5 @@
-//! Tests the queue alone: its order, its drops and its accounting. Does not prove anything about
-//! delivery.
+//! Tests the queue alone: its order, its drops and its accounting. The tests do not prove anything
+//! about delivery.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn queue() -> (Queue, Arc<Notebook>) {
     )
 }
 
-/// A quarter of the queue, identified by its number of items.
+/// A request that fills a quarter of the queue, identified by its number of items.
 fn request(n_items: u64) -> OutboundRequest {
     OutboundRequest::otlp(Signal::Traces, vec![0; 100].into(), n_items)
 }
@@ -114,7 +114,8 @@ fn room_is_known_before_a_request_is_read() {
     assert_eq!(room(0), Err(QueueRefusal::Full));
     let taken = queue.take(now()).unwrap();
     queue.finish(taken);
-    // Half of the capacity is free. Of this half, and of the used half, an eighth stays free.
+    // Half of the capacity is free. An eighth of that half and an eighth of the used half stay
+    // free.
     let most = queue.capacity() * 3 / 8 - OVERHEAD;
     assert_eq!(
         [room(most), room(most + 1)],
@@ -351,8 +352,8 @@ fn an_unknown_span_counts_from_the_delivery_of_all_earlier_spans() {
     assert_eq!([1_000, 1_600].map(unknown_for), [0, 600]);
 }
 
-/// The journal has two requests about a trace, memory only the first. Then the disk refuses a
-/// third, and takes a fourth.
+/// The journal has two requests about a trace, and memory has only the first. Then the disk refuses
+/// a third request and accepts a fourth.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_revision_never_overtakes_an_older_one_on_a_disk_that_refuses() {
     let folder = tempfile::tempdir().unwrap();
@@ -383,7 +384,7 @@ async fn a_revision_never_overtakes_an_older_one_on_a_disk_that_refuses() {
             trace_id: TraceId::try_new(&[1; 16]).unwrap(),
             targets: targets.clone().into(),
         },
-        // The second one does not fit beside the first.
+        // The second request does not fit into memory beside the first.
         body: vec![0; if n_items == 1 { 400 } else { 100 }].into(),
         ..request(n_items)
     };

@@ -1,5 +1,5 @@
-//! Tests `split` on requests built with the generated types and on arbitrary bytes. Does not prove
-//! anything about peers.
+//! Tests `split` on requests built with the generated types and on arbitrary bytes. The tests do
+//! not prove anything about peers.
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -37,7 +37,7 @@ fn scope(name: &str) -> Option<InstrumentationScope> {
     })
 }
 
-/// The names of spans by scope by resource.
+/// The names of the spans of each scope of each resource.
 type Shape = Vec<Vec<Vec<String>>>;
 
 fn spans(shape: &Shape) -> ExportTraceServiceRequest {
@@ -73,7 +73,7 @@ fn spans(shape: &Shape) -> ExportTraceServiceRequest {
     ExportTraceServiceRequest { resource_spans }
 }
 
-/// Every span with everything that encloses it.
+/// Each span with everything that encloses it.
 fn flat(body: &[u8]) -> Vec<String> {
     let request = ExportTraceServiceRequest::decode(body).unwrap();
     let mut flat = Vec::new();
@@ -93,7 +93,7 @@ fn flat(body: &[u8]) -> Vec<String> {
     flat
 }
 
-/// Splits until nothing can be split; checks every count at each step.
+/// Splits until nothing can be split, and checks every count at each step.
 fn split_up(signal: Signal, body: Bytes, n_items: u64, smallest: &mut Vec<(Bytes, u64)>) {
     match split(signal, &body, n_items) {
         Some(halves) => {

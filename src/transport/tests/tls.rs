@@ -20,7 +20,7 @@ struct Pki {
     key_file: PathBuf,
 }
 
-/// An authority, and a certificate issued by it for `localhost` and as a client.
+/// An authority, and a certificate that it issued for `localhost` and for clients.
 fn pki() -> Pki {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -50,8 +50,8 @@ fn pki() -> Pki {
 }
 
 impl Pki {
-    /// Returns an acceptor that presents the certificate; with `is_mutual` it admits only clients
-    /// that present one, too.
+    /// Returns an acceptor that presents the certificate. With `is_mutual`, it admits only clients
+    /// that present a certificate, too.
     fn acceptor(&self, is_mutual: bool) -> TlsAcceptor {
         let read = |path: &Path| CertificateDer::from_pem_file(path).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
