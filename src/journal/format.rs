@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-/// The version of these layouts. A program reads its own version and all older ones.
+/// The version of these layouts. A program reads its own version and all older versions.
 ///
 /// Version 2 adds record kinds other than requests, and the position of scoring in the cursor.
 pub(super) const VERSION: u32 = 2;
@@ -11,8 +11,8 @@ pub(super) const VERSION: u32 = 2;
 /// Offset of a segment's records.
 pub(super) const RECORDS_AT: u64 = 4096;
 
-/// Offsets of a segment's head, which its first 4 KiB contain twice, so that no single damaged byte
-/// loses it.
+/// Offsets of the two copies of a segment's head, in its first 4 KiB. No single damaged byte
+/// destroys both.
 pub(super) const HEADS_AT: [u64; 2] = [0, 2048];
 
 /// Offset of a segment's seal, in a separate sector.
@@ -49,19 +49,18 @@ const LAST_OF_GROUP: u8 = 1;
 /// or the scores of each lane.
 pub type SignalCounts = [u64; 8];
 
-/// The head of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SegmentHead {
     /// The number of the segment's first record.
     pub(super) first: u64,
     /// The group of the segment's first record.
     pub(super) group: u64,
-    /// A random number for each use of the file. Every checksum of a record includes the salt, so
-    /// that records of an earlier use, or bytes inside a request, are not taken for records.
+    /// A random number for each use of the file. The checksum of every record includes the salt, so
+    /// that neither records of an earlier use nor bytes inside a request look like records.
     pub(super) salt: u64,
 }
 
-/// A summary of a finished segment, so that a start can skip its records.
+/// A summary of a finished segment, so that the next start can skip its records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seal {
     /// The length of the file up to the end of the last record.
@@ -74,7 +73,6 @@ pub(super) struct Seal {
     pub(super) oldest: u64,
 }
 
-/// The head of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RecordHead {
     pub(super) kind: u8,
@@ -91,7 +89,7 @@ pub(super) struct RecordHead {
     pub(super) body_len: u32,
     /// The checksum of meta and body.
     pub(super) rest_crc: u32,
-    /// Every record below this number was consumed when this record was written; 0 in records of
+    /// Every record below this number was consumed when this record was written. 0 in records of
     /// older programs.
     pub(super) low: u64,
 }
@@ -103,7 +101,7 @@ pub(super) struct CursorSlot {
     pub(super) number: u64,
     /// Every record below this number is consumed.
     pub(super) low: u64,
-    /// Every record below this number was durable.
+    /// Every record below this number was durable when the slot was written.
     pub(super) durable: u64,
     /// Unix time of the write, in nanoseconds.
     pub(super) written: u64,
@@ -118,8 +116,8 @@ pub(super) struct CursorSlot {
 pub struct Needed {
     /// The oldest record with spans of an open or remembered trace.
     pub from: u64,
-    /// Unix time in nanoseconds at which the memory of traces begins: all spans of a trace that
-    /// began later are in these records, or the trace was judged.
+    /// Unix time in nanoseconds at which the memory of traces begins. If a trace began later, these
+    /// records contain all its spans, or it was judged.
     pub since_unix_nanos: u64,
 }
 
@@ -128,7 +126,7 @@ pub struct Needed {
 pub(super) enum UnusableHead {
     /// The checksum is wrong.
     Damaged,
-    /// A newer program wrote it.
+    /// A newer program wrote the file.
     Newer(u32),
 }
 
@@ -171,7 +169,8 @@ impl Seal {
     pub(super) fn encode(self, salt: u64) -> [u8; SEAL] {
         let mut bytes = [0; SEAL];
         bytes[..8].copy_from_slice(SEAL_MAGIC);
-        // With the salt, the seal of an earlier use cannot make a recycled file look finished.
+        // The seal contains the salt, so that the seal of an earlier use does not make a recycled
+        // file look finished.
         put_u64(&mut bytes, 8, salt);
         put_u64(&mut bytes, 16, self.end);
         put_u64(&mut bytes, 24, self.last);
@@ -336,8 +335,8 @@ fn seal_with_crc(bytes: &mut [u8]) {
     put_u32(bytes, end, crc);
 }
 
-/// Checks the magic, the checksum at the end, and the version, in this order: a flipped bit must
-/// not look like a newer program.
+/// Checks the magic, the checksum at the end, and the version, in this order, so that a flipped bit
+/// does not look like a newer program.
 fn check(bytes: &[u8], magic: &[u8; 8]) -> Result<(), UnusableHead> {
     let (content, crc) = bytes.split_at(bytes.len() - 4);
     if content[..8] != *magic || u32_at(crc, 0) != crc32fast::hash(content) {

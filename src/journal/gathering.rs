@@ -1,15 +1,15 @@
-//! Decides how long a group waits for more records. Senders that were answered together send again
-//! together: a short wait for all of them saves the sync of a second group.
+//! Decides how long a group waits for more records. Senders that were answered together also send
+//! together, and a short wait for all of them saves the sync of a second group.
 
 use std::time::Duration;
 
-/// Maximum wait.
 const MAX_PAUSE: Duration = Duration::from_millis(1);
 
 /// Minimum wait; a shorter wait is not worth a sleep.
 const MIN_PAUSE: Duration = Duration::from_micros(50);
 
-/// Size in bytes from which a group does not wait: writing its own bytes takes longest.
+/// Size in bytes from which a group does not wait, because writing its bytes takes longer than a
+/// sync.
 const MAX_BYTES: usize = 64 << 10;
 
 /// Predicts the next group from the last one.
@@ -18,7 +18,7 @@ pub(super) struct Gathering {
     /// The expected number of senders: the records of the group, and the records that arrived while
     /// the group was written.
     n_senders: usize,
-    /// The time until the group was durable.
+    /// The time that the last group took to become durable.
     took: Duration,
 }
 
@@ -28,7 +28,7 @@ impl Gathering {
         *self = Self { n_senders, took };
     }
 
-    /// Returns how long to wait for more records, when `n_waiting` records of `n_bytes` in total
+    /// Returns how long to wait for more records while `n_waiting` records of `n_bytes` in total
     /// are waiting: at most half of a sync. `None` if waiting does not pay, for example because all
     /// expected senders have sent.
     pub(super) fn pause(&self, n_waiting: usize, n_bytes: usize) -> Option<Duration> {

@@ -1,5 +1,5 @@
-//! Stores the bytes charged to senders for their records in a log, until the segment of the records
-//! is delivered. Records from before the start are charged to no sender.
+//! The bytes that are charged to senders for their records in a log, until the segment of the
+//! records is delivered. Records from before the start are charged to no sender.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -35,7 +35,8 @@ impl Holdings {
         }
     }
 
-    /// Releases the charges of all segments but `waiting`. Returns true if a segment was delivered.
+    /// Releases the charges of all segments except `waiting`. Returns true if a segment was
+    /// delivered.
     pub(super) fn release_all_but(&mut self, waiting: &[u64]) -> bool {
         let n_before = mem::replace(&mut self.n_waiting, waiting.len());
         let gone = self

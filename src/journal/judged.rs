@@ -21,7 +21,6 @@ pub struct JudgedMarks {
 #[derive(Debug)]
 struct Shared {
     log: JournalLog,
-    /// The tickets of the scores.
     ledger: Arc<Ledger>,
     state: Mutex<State>,
     /// Locked during [`JudgedMarks::turn`].
@@ -34,7 +33,7 @@ struct State {
     open: Marks,
     /// Marks that wait until all tickets below a number are done.
     waiting: VecDeque<(u64, Marks)>,
-    /// The oldest record that the marks of each write refer to.
+    /// The oldest record that the marks of each write refer to, by the number of the write.
     writing: BTreeMap<u64, u64>,
     n_writes: u64,
 }
@@ -75,13 +74,12 @@ impl JudgedMarks {
         }
     }
 
-    /// Returns the ledger that issues the tickets of the scores.
     pub fn ledger(&self) -> &Arc<Ledger> {
         &self.shared.ledger
     }
 
-    /// Adds marks of judged traces. Tickets for their scores were issued, or are issued by the next
-    /// [`Self::turn`]. `oldest` is the oldest record that the marks refer to.
+    /// Adds marks of judged traces. The tickets for their scores were issued already, or the next
+    /// [`Self::turn`] issues them. `oldest` is the oldest record that the marks refer to.
     pub fn add(&self, bytes: &[u8], oldest: u64) {
         self.shared.state.lock().open.add(bytes, oldest);
     }
@@ -91,8 +89,8 @@ impl JudgedMarks {
         !self.shared.state.lock().open.bytes.is_empty()
     }
 
-    /// Calls `send_scores`, which issues the tickets of all scores, and from then on lets the marks
-    /// that were added before wait for these tickets.
+    /// Calls `send_scores`, which issues the tickets of all scores. Marks that were added before
+    /// wait for these tickets from then on.
     pub fn turn(&self, send_scores: impl FnOnce()) {
         let Shared {
             ledger,
@@ -128,7 +126,7 @@ impl JudgedMarks {
             let number = state.n_writes;
             state.n_writes += 1;
             state.writing.insert(number, oldest);
-            // A log that refuses the record calls back at once.
+            // A log that refuses the record runs the callback immediately.
             drop(state);
             let bytes = Bytes::from(bytes);
             let record = Record::judged(self.shared.log.unix_nanos(), bytes.clone());
@@ -147,7 +145,7 @@ impl JudgedMarks {
         }
     }
 
-    /// Returns the oldest record that a mark refers to and that is not durable.
+    /// Returns the oldest record that is referred to by a mark that is not durable.
     pub fn oldest(&self) -> Option<u64> {
         let state = self.shared.state.lock();
         let waiting = state.waiting.iter().map(|(_, marks)| marks.oldest);

@@ -1,6 +1,6 @@
-//! The thread of a log: it collects queued records into groups, appends them, answers when they are
-//! durable, and writes which records are consumed. No heartbeat watches the thread, because a
-//! restart would not repair the disk that blocks it.
+//! The thread of a log. It collects queued records into groups, appends them, answers when they are
+//! durable, and writes to the cursor which records are consumed. No heartbeat watches the thread,
+//! because a restart would not repair a disk that blocks it.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
@@ -30,18 +30,18 @@ use crate::telemetry::{
     Throttled,
 };
 
-/// Maximum number of requests in the thread's inbox. The receivers limit their bytes.
+/// Maximum number of records in the thread's inbox. The receivers limit their bytes.
 pub(super) const MAX_WAITING: usize = 4096;
 
 /// Interval at which the cursor, and records that no sender waits for, are synced.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval at which the time in the cursor is renewed; from this time the next start computes how
-/// long no process ran.
+/// Interval at which the time in the cursor is renewed. The next start uses this time to compute
+/// how long no process ran.
 const TOUCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Delay until deliveries are written to the cursor. After a kill, requests that were delivered
-/// since the last write are delivered again.
+/// Delay before deliveries are written to the cursor. If the process is killed, requests that were
+/// delivered since the last write are delivered again.
 const SETTLE_DELAY: Duration = Duration::from_millis(10);
 
 /// A handle to append to a log. Clones share the log.
@@ -61,14 +61,14 @@ pub(super) struct LogShared {
     has_changed: AtomicBool,
     /// The records that scoring needs, if they have changed.
     needed: Mutex<Option<Needed>>,
-    /// The records that senders may send again, and the time until which they may.
+    /// The records that senders may send again, and the time until which they may do so.
     last: Mutex<Option<(LastRecords, Instant)>>,
     status: Mutex<Status>,
     /// Budget of the log's bytes. Records that are queued or in undelivered segments are charged to
     /// their senders.
     budget: Arc<FairBudget>,
-    /// True if, since a segment was last delivered or evicted, a record was refused to leave space
-    /// for other senders.
+    /// True if a record was refused to leave space for other senders since a segment was last
+    /// delivered or evicted.
     refused_some: AtomicBool,
     opening: Mutex<Opening>,
     /// Callbacks for records that a full log evicts.
@@ -87,10 +87,8 @@ impl Debug for Losers {
 /// A callback on the journal's thread for records that a full log has evicted.
 pub type WhenLost = Box<dyn Fn(&[LostRecord]) + Send>;
 
-/// A callback for the opening of the log.
 pub type WhenOpen = Box<dyn FnOnce(&OpenedLog) + Send>;
 
-/// The progress of opening the log.
 enum Opening {
     /// Callbacks that run when the log is open.
     NotYet(Vec<WhenOpen>),
@@ -110,7 +108,7 @@ impl Debug for Opening {
 #[derive(Debug, Clone, Copy)]
 struct Status {
     refuses: Option<AppendError>,
-    /// Bytes of records that can be appended.
+    /// Bytes of records that can still be appended.
     room: u64,
     /// Every record below this number is consumed.
     low: u64,
@@ -125,8 +123,8 @@ impl JournalLog {
         }
     }
 
-    /// Calls `when_open` once the log is open: at once, or on the journal's thread before the first
-    /// record is appended.
+    /// Calls `when_open` when the log is open: immediately, or on the journal's thread before the
+    /// first record is appended.
     pub fn when_open(&self, when_open: WhenOpen) {
         let opened = match &mut *self.shared.opening.lock() {
             Opening::NotYet(waiting) => return waiting.push(when_open),
@@ -152,8 +150,8 @@ impl JournalLog {
         }
     }
 
-    /// Returns true if the log already has this record from before the start: its sender got no
-    /// answer and sends it again. The caller must acknowledge the record without appending it.
+    /// Returns true if the log already had this record at the start: its sender got no answer and
+    /// repeats it. The caller must acknowledge the record without appending it.
     pub fn has(&self, record: &Record) -> bool {
         let mut last = self.shared.last.lock();
         let Some((records, until)) = &mut *last else {
@@ -170,8 +168,8 @@ impl JournalLog {
         is_known
     }
 
-    /// Appends a record. Never waits: `done` gets the outcome, on the journal's thread. An almost
-    /// full log refuses, at once, the senders that use most of its space.
+    /// Appends a record. Never waits: `done` gets the outcome, on the journal's thread. If the log
+    /// is almost full, records of the senders that use most of it are refused immediately.
     pub fn append(&self, record: Record, done: Done) {
         let budget = &self.shared.budget;
         let charge = record
@@ -223,14 +221,13 @@ impl JournalLog {
         }
     }
 
-    /// Returns the Unix time in nanoseconds.
     pub fn unix_nanos(&self) -> u64 {
         (self.clock)().1
     }
 
     /// Ends the thread after it has written which records are consumed.
     pub(super) fn end(&self) {
-        // Blocks only until the thread has handled its inbox.
+        // Blocks only until the thread has processed its inbox.
         let _ = self.sender.send(Message::End);
     }
 
@@ -272,7 +269,7 @@ impl LogShared {
     /// Marks the log as open, and runs the callbacks that wait for the opening.
     pub(super) fn opened(&self, log: OpenedLog, last: (LastRecords, Instant), store: &Store) {
         *self.last.lock() = Some(last);
-        // The message was read before the log was open.
+        // The message of an earlier change was received before the log was open.
         self.has_changed.store(false, Relaxed);
         let log = Arc::new(log);
         let opening = mem::replace(&mut *self.opening.lock(), Opening::Open(Arc::clone(&log)));
@@ -314,7 +311,7 @@ fn n_bytes(n: u64) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
 }
 
-/// The thread that appends.
+/// The thread that appends records to an open log.
 pub(super) struct LogKeeper {
     store: Store,
     holdings: Holdings,
@@ -407,7 +404,7 @@ impl LogKeeper {
         }
     }
 
-    /// Takes all queued messages. Returns true if the process ends.
+    /// Receives all queued messages. Returns true if the process ends.
     fn gather(&mut self, waiting: &mut VecDeque<WaitingRecord>) -> bool {
         let mut is_ending = false;
         for _ in 0..MAX_WAITING {
@@ -428,8 +425,8 @@ impl LogKeeper {
         false
     }
 
-    /// Appends the oldest records as one group, or refuses them, except records that may still fit
-    /// into a full log. Returns true if the process ends.
+    /// Appends the oldest records as one group, or refuses them. Records that may still fit into a
+    /// full log stay in the queue. Returns true if the process ends.
     fn append(&mut self, waiting: &mut VecDeque<WaitingRecord>) -> bool {
         self.probe();
         if waiting.is_empty() {
@@ -441,7 +438,7 @@ impl LogKeeper {
         };
         if let Some(error) = refused {
             self.gathering = Gathering::default();
-            // A smaller record than the first may still fit into a full log.
+            // A record that is smaller than the first may still fit into a full log.
             let least = match error {
                 AppendError::Full => waiting.front().map_or(0, WaitingRecord::n_bytes),
                 AppendError::DiskFull | AppendError::DiskFailed => 0,
@@ -479,7 +476,7 @@ impl LogKeeper {
         self.shared.metrics.synced(took);
         self.resumed(now);
         self.settle_soon(now);
-        // These records arrived while the group was written, so they are from other senders.
+        // These records arrived while the group was written, so they come from other senders.
         let is_ending = self.gather(waiting);
         self.gathering.synced(waiting.len(), took);
         let segment = self.store.last_segment();
@@ -617,7 +614,7 @@ impl LogKeeper {
     }
 }
 
-/// Sleeps while records collect.
+/// Sleeps while records arrive.
 #[expect(
     clippy::disallowed_methods,
     reason = "the thread is the journal's own; a message would wake it too early"

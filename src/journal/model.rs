@@ -1,5 +1,5 @@
-//! A simulated disk for the tests: records which data was synced and which only written, creates
-//! the states that a power cut may leave behind, and fails on demand. The disk does not reorder the
+//! A simulated disk for the tests. It records which data was synced and which was only written,
+//! creates the states that can follow a power cut, and fails on demand. It does not reorder the
 //! program's operations.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::storage::{Storage, StoredFile};
 use crate::sync::Mutex;
 
-/// Bytes that a power cut keeps or loses as a unit.
+/// Bytes that a power cut preserves or loses as a unit.
 const SECTOR: usize = 512;
 
 /// A disk. Clones share it.
@@ -22,18 +22,18 @@ struct DiskState {
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
     unsynced_names: Vec<NameChange>,
-    /// Number of operations so far, and the fault at one of them.
+    /// Number of operations so far, and a fault that some of them meet.
     n_operations: usize,
     fault: Option<DiskFault>,
 }
 
-/// A fault that begins with an operation.
+/// A fault of all operations in a range.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DiskFault {
     pub(super) from: usize,
     pub(super) until: usize,
     pub(super) kind: io::ErrorKind,
-    /// True if half of a failing write is done.
+    /// True if half of a failing write is performed.
     pub(super) is_short: bool,
 }
 
@@ -74,7 +74,7 @@ impl ModelDisk {
         self.0.lock().fault = fault;
     }
 
-    /// Returns a state that a power cut at this moment may leave behind.
+    /// Returns a state that can follow a power cut at this moment.
     pub(super) fn after_power_cut(&self, kept: Survival, rng: &mut fastrand::Rng) -> Self {
         let state = self.0.lock();
         let mut keeps = || match kept {
@@ -109,7 +109,7 @@ impl ModelDisk {
         })))
     }
 
-    /// Returns the state that the end of the process leaves behind.
+    /// Returns the state that follows a kill of the process.
     pub(super) fn after_kill(&self) -> Self {
         self.after_power_cut(Survival::Everything, &mut fastrand::Rng::with_seed(0))
     }
@@ -274,7 +274,8 @@ impl StoredFile for DiskFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // After a failed sync the bytes count as written, and a later sync succeeds without them.
+        // After a failed sync the bytes count as written, and a later sync succeeds without writing
+        // them.
         let done = self.disk.operation();
         let inode = &mut self.disk.0.lock().inodes[self.inode];
         if done.is_ok() {

@@ -1,5 +1,5 @@
-//! The folder of a journal: its lock, and its logs as a start finds them. Opening can be retried,
-//! because an unusable disk may become usable.
+//! The folder of a journal: its lock, and its logs at the start. Opening can be retried, because an
+//! unusable disk may become usable.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -29,39 +29,27 @@ pub type Clock = fn() -> (Instant, u64);
 /// The folder for copies of damaged bytes, and for logs of a newer version.
 const DAMAGED: &str = "damaged";
 
-/// An error while opening the journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// Another process has locked the folder.
     #[error(
         "cannot use `journal.directory`: process {process} has locked `{folder}`; give each \
          instance its own folder"
     )]
-    InUse {
-        /// The folder.
-        folder: String,
-        /// The process that locked the folder.
-        process: String,
-    },
+    InUse { folder: String, process: String },
     /// The folder cannot be used.
     #[error("cannot use `journal.directory`: `{file}`: {error}")]
-    Folder {
-        /// The folder or file.
-        file: String,
-        /// The reason.
-        error: io::Error,
-    },
+    Folder { file: String, error: io::Error },
 }
 
 impl JournalError {
-    /// Returns true if freeing, repairing or mounting a disk can make the folder usable. Otherwise
-    /// the configuration is wrong.
+    /// Returns true if the folder can become usable when a disk is freed, repaired or mounted.
+    /// Otherwise the configuration is wrong.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::InUse { .. } => false,
             Self::Folder { error, .. } => !matches!(
                 error.kind(),
-                // A file has the name of the folder, or of a parent.
+                // A file has the name of the folder or of one of its parents.
                 io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists
             ),
         }
@@ -75,7 +63,7 @@ impl JournalError {
     }
 }
 
-/// The journal's folder. While a locked value lives, no other process uses the folder.
+/// The journal's folder. While a locked value exists, no other process uses the folder.
 #[derive(Debug)]
 pub struct JournalFolder {
     path: PathBuf,
@@ -124,8 +112,8 @@ impl JournalFolder {
             Err(TryLockError::WouldBlock) => return Ok(false),
             Err(TryLockError::Error(error)) => return Err(unusable(&name, error)),
         }
-        // Another process that finds the folder locked shows this process id; the lock does not
-        // depend on it.
+        // Another process that cannot get the lock shows this process id. The lock does not depend
+        // on it.
         let _ = lock.set_len(0);
         let _ = write!(lock, "{}", std::process::id());
         *held = Some(lock);
@@ -161,7 +149,7 @@ fn unusable(file: &Path, error: io::Error) -> JournalError {
     }
 }
 
-/// A log that was opened, for its readers.
+/// An open log, for its readers.
 #[derive(Debug)]
 pub struct OpenedLog {
     storage: Arc<dyn Storage>,
@@ -173,7 +161,7 @@ pub struct OpenedLog {
     n_restored: SignalCounts,
     /// Damage that the opening found.
     damage: Vec<Damage>,
-    /// Damaged records that the reader of a lane has reported.
+    /// Damaged records that the reader of any lane has reported.
     reported: Arc<Mutex<Consumed>>,
     needed: Needed,
     /// See [`Past::silence`].
@@ -182,7 +170,6 @@ pub struct OpenedLog {
 }
 
 impl OpenedLog {
-    /// Returns the range of the undelivered records.
     pub fn waiting(&self) -> Range<u64> {
         self.consumed.low..self.end
     }
@@ -234,18 +221,16 @@ impl OpenedLog {
 /// The readers of the records that a log for scoring had before this process opened it.
 #[derive(Debug)]
 pub struct Past {
-    /// Reader of marks.
     pub marks: LogReader,
-    /// Reader of requests.
     pub requests: LogReader,
     /// The records that scoring needs.
     pub needed: Needed,
     /// One more than the number of the last needed record.
     pub end: u64,
-    /// The time between the last sign of life of the previous process and the opening; `None` if
-    /// any record since [`Needed::since_unix_nanos`] is missing.
+    /// The time between the last write of the previous process and the opening; `None` if any
+    /// record since [`Needed::since_unix_nanos`] is missing.
     pub silence: Option<Duration>,
-    /// Time of opening, before which this process received no request.
+    /// Time of the opening. Before it, this process received no request.
     pub opened_unix_nanos: u64,
 }
 
@@ -265,13 +250,11 @@ pub(super) struct Opener {
 pub enum LogContents {
     /// Requests for the downstream, and requests that are only scored.
     Requests,
-    /// Requests for Kafka.
     Topic {
-        /// True if the downstream receives the requests, too: the log of requests then counts their
+        /// True if the downstream receives the requests, too. The log of requests then counts their
         /// items, and this log counts the spans for Kafka separately.
         are_copies: bool,
     },
-    /// Scores.
     Scores,
 }
 
@@ -286,7 +269,6 @@ impl LogContents {
     }
 }
 
-/// A log that was opened.
 #[derive(Debug)]
 pub(super) struct OpenedStore {
     pub(super) store: Store,
@@ -353,8 +335,8 @@ impl Opener {
                 since_unix_nanos: unix_nanos,
             });
         }
-        // Write the cursor before the first request, so that the next start can read in it, even
-        // after a kill, from which time on no record is missing. If this write fails, the next one
+        // Write the cursor before the first request. Then the next start finds in it the time from
+        // which on no record is missing, even after a kill. If this write fails, the next one
         // reports the failure.
         let _ = progress.write(unix_nanos);
         let consumed = progress.consumed().clone();
@@ -372,7 +354,7 @@ impl Opener {
             silence: recovered
                 .stopped
                 .filter(|_| recovered.is_past_whole)
-                // If the clock ran backwards, the time is unknown; assume the longest.
+                // If the clock ran backwards, the duration is unknown. Assume the longest.
                 .map(|stopped| match unix_nanos.checked_sub(stopped) {
                     Some(nanos) => Duration::from_nanos(nanos),
                     None => Duration::MAX,

@@ -1,15 +1,16 @@
-//! What survives a crash: which records of a log need no delivery, in memory and in the log's file
-//! `cursor`.
+//! Decides what survives a crash: which records of a log need no delivery, in memory and in the
+//! log's file `cursor`.
 //!
 //! 1. A record is *durable*, and its sender is answered, once its group is written and synced; with
-//!    `sync: false` once it is written. A start delivers all durable records that are not consumed.
-//! 2. A record is *consumed* once it is delivered, refused for good, or dropped and counted. The
-//!    log writes that to the cursor within 10 ms, where it survives a kill, and syncs the cursor
-//!    once a second. Each group also stores the number below which all records are consumed, so
-//!    a power cut repeats only deliveries since the last group or sync.
-//! 3. A segment is removed once all its records are consumed, scoring does not need them, and the
-//!    cursor that says so is durable. So a missing segment above the cursor is damage. Scoring
-//!    needs the records of open traces, within a quarter of the log's size.
+//!    `sync: false`, once it is written. The next start delivers all durable records that are not
+//!    consumed.
+//! 2. A record is *consumed* once it is delivered, permanently refused, or dropped and counted.
+//!    Within 10 ms the log writes that to the cursor, where it survives a kill. It syncs the cursor
+//!    once a second. Each group also stores the number below which all records are consumed, so a
+//!    power cut repeats only deliveries since the last group or sync.
+//! 3. A segment is removed once all its records are consumed, scoring does not need them, and a
+//!    durable cursor says so. So a missing segment above the cursor is damage. Scoring needs the
+//!    records of open traces, within a quarter of the log's size.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +22,7 @@ use super::storage::{Storage, StoredFile};
 
 pub(super) const CURSOR: &str = "cursor";
 
-/// The name of a new cursor file until it replaces the old one: at the first write, and after a
+/// The name of a new cursor file until it replaces the old one, at the first write and after a
 /// failure.
 const NEW_CURSOR: &str = "cursor.new";
 
@@ -98,16 +99,16 @@ impl Consumed {
         self.rest_of(range).first() == Some(range)
     }
 
-    /// Returns the oldest ranges, as many as fit into a slot. After a kill, records of other ranges
-    /// are delivered again.
+    /// Returns the oldest ranges, as many as fit into a slot. After a kill, records in the other
+    /// ranges are delivered again.
     fn oldest_ranges(&self) -> Vec<Range<u64>> {
         let ranges = self.ranges.iter().map(|(&start, &end)| start..end);
         ranges.take(MAX_RANGES).collect()
     }
 }
 
-/// The consumed records, in memory and on disk. After a kill, records whose consumption was not yet
-/// written are delivered again.
+/// The consumed records, in memory and on disk. After a kill, records that were consumed but not
+/// yet written to the cursor are delivered again.
 #[derive(Debug)]
 pub(super) struct Progress {
     storage: Arc<dyn Storage>,
@@ -115,9 +116,9 @@ pub(super) struct Progress {
     /// Every record below this number is durable.
     durable: u64,
     needed: Needed,
-    /// Time of the previous process's last write of the cursor, until scoring has rebuilt its
-    /// traces; then `None`. Until then each write repeats this time, so that the next start
-    /// measures the whole outage even if this process ends first.
+    /// Time of the previous process's last write of the cursor; `None` once scoring has rebuilt its
+    /// traces. Until then each write repeats this time. If this process ends early, the next start
+    /// still measures the whole outage.
     stopped: Option<u64>,
     cursor: CursorFile,
     /// True if anything changed since the last write of the cursor.
@@ -157,14 +158,14 @@ impl Progress {
         self.needed
     }
 
-    /// Sets the records that scoring needs after it has rebuilt its traces.
+    /// Sets the records that scoring needs. Call it once scoring has rebuilt its traces.
     pub(super) fn need(&mut self, needed: Needed) {
         self.stopped = None;
         self.release(needed);
     }
 
     /// Advances the oldest record that scoring needs and the start of the period that it remembers.
-    /// Smaller values are ignored: both only grow.
+    /// Ignores smaller values.
     pub(super) fn release(&mut self, needed: Needed) {
         let Needed {
             from,
@@ -225,12 +226,12 @@ impl Progress {
     }
 }
 
-/// The file `cursor`: two slots. One slot has the content of the last sync, the other is written in
-/// place, so that one slot is intact after every crash.
+/// The file `cursor`, which has two slots. One slot has the content of the last sync, and only the
+/// other one is overwritten, so that one slot is intact after every crash.
 #[derive(Debug, Default)]
 pub(super) struct CursorFile {
-    /// `None` before the first write, and after a failed write or sync: the file cannot be trusted
-    /// after a failure.
+    /// `None` before the first write, and after a failed write or sync, because the file cannot be
+    /// trusted after a failure.
     file: Option<Arc<dyn StoredFile>>,
     /// The slot to write next.
     slot_idx: usize,
@@ -248,7 +249,7 @@ pub(super) enum CursorRead {
 }
 
 impl CursorFile {
-    /// Reads the file. The later slot counts.
+    /// Reads the file, and uses its later slot.
     pub(super) fn open(storage: &dyn Storage) -> io::Result<(Self, CursorRead)> {
         if !storage.names()?.iter().any(|name| name == CURSOR) {
             return Ok((Self::default(), CursorRead::Absent));
@@ -278,8 +279,8 @@ impl CursorFile {
             CursorRead::Slot(slot) => slot.number,
             _ => 0,
         };
-        // The slot that was read may not be durable yet. It must be durable before the other slot
-        // is overwritten.
+        // The slot that was read may not be durable yet. Make it durable before the other slot is
+        // overwritten.
         let file = file.sync().is_ok().then_some(file);
         let cursor = Self {
             file,
@@ -294,7 +295,7 @@ impl CursorFile {
         self.is_dirty
     }
 
-    /// Writes the state, which then survives the end of the process.
+    /// Writes a slot, which survives the end of the process.
     fn write(&mut self, storage: &dyn Storage, slot: &CursorSlot) -> io::Result<()> {
         let slot = CursorSlot {
             number: self.number + 1,
@@ -317,7 +318,7 @@ impl CursorFile {
         }
     }
 
-    /// Makes the written state durable, so that it survives a power cut.
+    /// Makes the written slot durable, so that it survives a power cut.
     fn sync(&mut self) -> io::Result<()> {
         let Some(file) = self.file.as_ref().filter(|_| self.is_dirty) else {
             return Ok(());
@@ -337,7 +338,7 @@ impl CursorFile {
 
     fn replace(&mut self, storage: &dyn Storage, slot: &CursorSlot) -> io::Result<()> {
         let file = storage.create(NEW_CURSOR)?;
-        // Allocate both slots: later writes then need no new space.
+        // Allocate both slots, so that later writes need no new space.
         file.allocate(SLOTS_AT[1] + SLOT as u64)?;
         file.write_at(&[&slot.encode()], SLOTS_AT[0])?;
         file.sync()?;

@@ -14,12 +14,9 @@ use super::segment::{Index, RecordKind, Segment, read_leniently};
 use super::storage::{Storage, StoredFile};
 use crate::sync::Mutex;
 
-/// A record that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
-    /// The record's number.
     pub sequence: u64,
-    /// The kind.
     pub kind: RecordKind,
     /// The number of the signal, or of the lane.
     pub signal: u8,
@@ -27,9 +24,7 @@ pub struct Stored {
     pub n_items: u64,
     /// Time of arrival in Unix nanoseconds.
     pub arrived: u64,
-    /// Metadata of the body.
     pub meta: Bytes,
-    /// The request.
     pub body: Bytes,
 }
 
@@ -38,7 +33,7 @@ pub struct Stored {
 pub struct Stretch {
     /// The records, oldest first.
     pub records: Vec<Stored>,
-    /// Start of the next read.
+    /// The number at which the next read starts.
     pub next: u64,
     /// Lost records, each range with its damage.
     pub damage: Vec<(std::ops::Range<u64>, Damage)>,
@@ -49,21 +44,20 @@ pub struct Stretch {
 /// The records to read.
 #[derive(Debug)]
 pub(super) enum Wanted {
-    /// Undelivered requests: all that were not consumed before the start. A request can only be
+    /// Undelivered requests: all that were not consumed at the start. A request can only be
     /// consumed after it was read, so later changes do not matter.
     Waiting(Consumed),
-    /// Records of some kinds, delivered or not.
+    /// Records of some kinds, whether delivered or not.
     Kinds(&'static [RecordKind]),
-    /// Undelivered scores of one lane.
     Lane {
         consumed: Consumed,
         lane: u8,
-        /// Damaged records that the reader of any lane has reported: their lane is often unknown.
+        /// Damaged records that the reader of any lane has reported. Their lane is often unknown.
         reported: Arc<Mutex<Consumed>>,
     },
 }
 
-/// Reads a log from its oldest record on.
+/// Reads a log, beginning with its oldest record.
 #[derive(Debug)]
 pub struct LogReader {
     storage: Arc<dyn Storage>,
@@ -98,7 +92,7 @@ impl LogReader {
         }
     }
 
-    /// Reads records from `from` on and below `to`: at least one, then as many as stay below
+    /// Reads records from `from` up to but excluding `to`: at least one, then as many as fit into
     /// `max_bytes`.
     ///
     /// # Errors
@@ -125,7 +119,7 @@ impl LogReader {
                 break;
             }
             let mut position = match self.seek(&segment, stretch.next) {
-                // A full log has evicted the segment since.
+                // A full log may have evicted the segment in the meantime.
                 Err(_) if !self.index.lock().contains(&segment) => continue,
                 position => position?,
             };
@@ -173,7 +167,7 @@ impl LogReader {
         is_wanted.then_some(kind)
     }
 
-    /// Returns true if a record that the reader does not want is not consumed yet.
+    /// Returns true if the reader does not want the record and the record is not consumed yet.
     fn is_passed(&self, sequence: u64) -> bool {
         match &self.wanted {
             Wanted::Waiting(consumed) => !consumed.contains(sequence),
@@ -181,7 +175,7 @@ impl LogReader {
         }
     }
 
-    /// Returns true if unreadable records of this range are a loss that no reader has reported.
+    /// Returns true if unreadable records in this range are a loss that no reader has reported.
     fn is_lost(&self, range: &std::ops::Range<u64>) -> bool {
         match &self.wanted {
             Wanted::Waiting(consumed) => !consumed.rest_of(range).is_empty(),
@@ -212,7 +206,7 @@ impl LogReader {
         })
     }
 
-    /// Continues at the next intact record.
+    /// Moves the position to the next intact record, and reports the damage before it.
     fn pass_damage(&self, segment: &Segment, position: &mut Position, stretch: &mut Stretch) {
         let n_bytes = usize::try_from(segment.end - RECORDS_AT).unwrap_or(0);
         let bytes = read_leniently(&*position.file, RECORDS_AT, n_bytes);
@@ -254,7 +248,7 @@ impl LogReader {
     }
 }
 
-/// Returns the items of a segment that none of its intact records contains.
+/// Returns the segment's items except those of its intact records.
 fn missing(segment: &Segment, scan: &Scan) -> SignalCounts {
     let mut missing = segment.counts;
     for found in &scan.records {

@@ -12,20 +12,19 @@ pub(super) struct Found {
     pub(super) head: RecordHead,
 }
 
-/// Bytes without an intact record where records must have been.
+/// Bytes that should contain records, but contain no intact record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Hole {
     pub(super) at: usize,
     pub(super) n_bytes: usize,
     pub(super) sequences: Range<u64>,
-    /// True if the hole lies in the last group, whose sync had not returned, so that none of it was
-    /// acknowledged.
+    /// True if the hole is in the last group and the sync of that group had not returned, so that
+    /// none of its records was acknowledged.
     pub(super) is_torn: bool,
     /// The lost items of the records whose heads are readable.
     pub(super) counts: SignalCounts,
 }
 
-/// Content of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Scan {
     pub(super) records: Vec<Found>,
@@ -37,14 +36,14 @@ pub(super) struct Scan {
 }
 
 /// Scans all bytes after a segment's head. `next` is the first record of the next segment, if there
-/// is one; every record below `durable` was acknowledged.
+/// is one. Every record below `durable` was acknowledged.
 pub(super) fn scan(bytes: &[u8], head: &SegmentHead, next: Option<u64>, durable: u64) -> Scan {
     let limit = next.unwrap_or(u64::MAX);
     let mut scan = Scan::default();
     let mut expected = head.first;
     // The group of the previous record, and true if the record ended the group.
     let (mut group, mut has_ended) = (head.group.saturating_sub(1), true);
-    // Holes inside the group of the record that follows them.
+    // Holes in the middle of the group of the record after them.
     let mut within_group = Vec::new();
     while let Some(found) = next_whole(bytes, scan.end, head.salt, expected..limit, group) {
         if found.head.sequence > expected || found.at > scan.end {
@@ -61,7 +60,7 @@ pub(super) fn scan(bytes: &[u8], head: &SegmentHead, next: Option<u64>, durable:
         scan.records.push(found);
     }
     if next.is_none() {
-        // One group is written at a time, so only the last group can lack a sync.
+        // Only one group is written at a time, so only the last group can lack a sync.
         for (idx, of_group) in within_group {
             let hole = &mut scan.holes[idx];
             hole.is_torn = of_group == group && hole.sequences.start >= durable;

@@ -1,5 +1,5 @@
-//! Recovers a log from its folder: the segments, their undelivered records, and the missing ones.
-//! Copies damaged bytes aside; damage never makes recovery fail.
+//! Recovers a log from its folder: the segments, their undelivered records, and the missing
+//! records. Copies damaged bytes aside. Damage never makes recovery fail.
 
 use std::ops::Range;
 
@@ -26,13 +26,12 @@ pub(super) enum OpenError {
 /// Damage to acknowledged records.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Damage {
-    /// The segment.
+    /// The name of the segment.
     pub file: String,
     /// Offset in the segment.
     pub offset: u64,
     /// Number of bytes; 0 if the segment is missing.
     pub n_bytes: u64,
-    /// Number of lost records.
     pub n_records: u64,
     /// The lost items of the records whose heads are readable.
     pub counts: SignalCounts,
@@ -61,14 +60,14 @@ pub(super) struct Recovered {
     pub counts: SignalCounts,
     /// Approximate bytes of the undelivered records.
     pub n_bytes: u64,
-    /// Arrival of the oldest undelivered record in Unix nanoseconds.
+    /// Time at which the oldest undelivered record arrived, in Unix nanoseconds.
     pub oldest: Option<u64>,
-    /// Damage to undelivered records.
     pub damage: Vec<Damage>,
-    /// The segment with a torn tail: its last group was written in part, and never acknowledged.
+    /// The segment with a torn tail: its last group was written only in part, and was never
+    /// acknowledged.
     pub torn: Option<String>,
-    /// True if the cursor could not be read: records that were delivered since the last group are
-    /// delivered again.
+    /// True if the cursor could not be read, so that records that were delivered since the last
+    /// group are delivered again.
     pub is_cursor_lost: bool,
     /// Time of the last write of the cursor in Unix nanoseconds.
     pub stopped: Option<u64>,
@@ -103,8 +102,8 @@ impl Candidate {
     }
 }
 
-/// Reads the folder, cuts torn tails, and makes the remaining records durable: a killed process
-/// leaves bytes that were written and not synced.
+/// Reads the folder, cuts torn tails, and makes the remaining records durable, because a killed
+/// process may have written bytes without syncing them.
 pub(super) fn recover(
     storage: &dyn Storage,
     damaged: &dyn Storage,
@@ -117,8 +116,8 @@ pub(super) fn recover(
         recovery.consumed.insert(0..low);
         recovery.next_sequence = recovery.next_sequence.max(low);
     }
-    // A file that was being recycled when the process ended still has its old name, and the records
-    // of that name are consumed.
+    // A file that was being recycled when the process ended may still have its old name. The
+    // records of that name are consumed.
     let mut next = u64::MAX;
     let mut kept = Vec::new();
     while let Some(candidate) = candidates.pop() {
@@ -156,7 +155,6 @@ pub(super) fn recover(
     Ok(recovery.finish())
 }
 
-/// Returns the record's items, by signal.
 fn counts_of(head: &RecordHead) -> SignalCounts {
     let mut counts = SignalCounts::default();
     if let Some(count) = counts.get_mut(usize::from(head.signal)) {
@@ -213,7 +211,7 @@ impl<'a> Recovery<'a> {
                 recovered.is_past_whole = slot.needed.is_some();
                 (Consumed::new(slot.low, &slot.ranges), slot.durable)
             }
-            // Without a cursor, missing segments before the first one go unnoticed.
+            // Without a cursor, missing segments before the first segment cannot be noticed.
             CursorRead::Absent | CursorRead::Damaged | CursorRead::Newer(_) => {
                 recovered.is_cursor_lost = first.is_some();
                 (Consumed::new(first.unwrap_or_default(), &[]), 0)
@@ -224,7 +222,7 @@ impl<'a> Recovery<'a> {
                 needed: Some(needed),
                 ..
             }) => *needed,
-            // Version 1 stored nothing for scoring.
+            // Version 1 stored nothing about scoring.
             CursorRead::Slot(_) => Needed {
                 from: u64::MAX,
                 since_unix_nanos: 0,
@@ -259,7 +257,7 @@ impl<'a> Recovery<'a> {
         let head = match head {
             Ok(head) if head.first == first => head,
             _ => {
-                // Without the salt, records cannot be told from other bytes.
+                // Without the salt, records cannot be distinguished from other bytes.
                 self.unreadable(&name, &*file, n_file_bytes, first, next);
                 return storage.remove(&name).map_err(fault(&name));
             }
@@ -312,26 +310,26 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// Counts the undelivered records of a finished segment by its seal, or by the heads of its
-    /// records. Returns false if neither is possible.
+    /// Counts the undelivered records of a finished segment from its seal, or from the heads of its
+    /// records. Returns false if neither is readable.
     fn take_sealed(&mut self, storage: &dyn Storage, segment: &Segment) -> bool {
         let range = segment.head.first..segment.next;
         if self.consumed.is_clear_of(&range) {
             self.waits(segment.counts, segment.end - RECORDS_AT, segment.oldest);
             return true;
         }
-        // Delivered records stay for scoring.
+        // Scoring may need delivered records.
         if self.consumed.rest_of(&range).is_empty() {
             return true;
         }
-        // Marks of judged traces are consumed at once, so most undelivered segments contain
+        // Marks of judged traces are consumed immediately, so most undelivered segments contain
         // consumed records, too.
         let heads = heads_of(storage, segment).unwrap_or_default();
         let sequences = heads.iter().map(|(_, head)| head.sequence);
         let end = heads
             .last()
             .map(|(offset, head)| offset + head.n_bytes() as u64);
-        // Otherwise the segment is damaged.
+        // If this is false, the segment is damaged.
         let is_whole = end == Some(segment.end) && sequences.eq(range);
         if is_whole {
             for (_, head) in &heads {
@@ -365,7 +363,7 @@ impl<'a> Recovery<'a> {
 
     fn take_hole(&mut self, name: &str, bytes: &[u8], hole: &Hole) {
         let lost = self.consumed.rest_of(&hole.sequences);
-        // Count lost records as consumed, so that they are reported once.
+        // Count lost records as consumed, so that they are reported only once.
         self.consumed.insert(hole.sequences.clone());
         if lost.is_empty() {
             return;
@@ -375,7 +373,7 @@ impl<'a> Recovery<'a> {
             return;
         }
         let offset = RECORDS_AT + hole.at as u64;
-        // Free space at the end of a file is not evidence.
+        // Do not copy free space at the end of a file.
         let evidence = &bytes[hole.at..hole.at + hole.n_bytes];
         let n_used = evidence
             .iter()
@@ -410,14 +408,14 @@ impl<'a> Recovery<'a> {
             .and_then(|()| file.sync());
         match cut {
             Ok(()) => segment.size = segment.end,
-            // The disk is full: the file stays uncut, which readers accept.
+            // If the disk is full, the file is not cut. Readers accept that.
             Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {}
             Err(error) => return Err(fault(&segment.name)(error)),
         }
         Ok(())
     }
 
-    /// Reports records that are in no file, before or after the segment `name`.
+    /// Reports records that are in no file. Their place is before or after the segment `name`.
     fn missing(&mut self, range: Range<u64>, name: &str) {
         let lost = self.consumed.rest_of(&range);
         self.consumed.insert(range);
@@ -489,7 +487,7 @@ impl<'a> Recovery<'a> {
         let first = self.segments.first();
         let first_kept = first.map_or(self.next_sequence, |segment| segment.head.first);
         if first_kept > self.needed.from {
-            // A program without scoring ran in between, or files were deleted.
+            // A program without scoring has run in the meantime, or files were deleted.
             self.needed.from = first_kept;
             match first {
                 Some(first) => {
@@ -511,8 +509,8 @@ impl<'a> Recovery<'a> {
     }
 }
 
-/// Copies damaged bytes, so that people can inspect them. Returns the name of the copy, if it could
-/// be written.
+/// Copies damaged bytes, so that people can inspect them. Returns the name of the copy; `None` if
+/// it could not be written.
 pub(super) fn set_aside(
     damaged: &dyn Storage,
     name: &str,

@@ -11,11 +11,11 @@ use super::segment::{Index, Segment, heads_of};
 use super::storage::Storage;
 use super::store::Record;
 
-/// Records that arrived within this time before the last record may be unanswered: it is the
-/// default deadline of OTLP exporters.
+/// Age, before the last record, up to which a record may not have been answered: the default
+/// timeout of OTLP exporters.
 const BEFORE_END: Duration = Duration::from_secs(10);
 
-/// Time after a start in which a request may be a repeated one: exporters retry for about a minute.
+/// Time after a start in which a request may be a repeated one. Exporters retry for about a minute.
 pub(super) const AFTER_START: Duration = Duration::from_secs(60);
 
 /// The last records of the previous process.
@@ -35,14 +35,14 @@ struct Place {
 }
 
 impl LastRecords {
-    /// Finds the records that arrived in the last seconds before the last record. Unreadable
-    /// records are not recognised.
+    /// Finds the records that arrived within [`BEFORE_END`] before the last record. Skips
+    /// unreadable records.
     pub(super) fn find(storage: Arc<dyn Storage>, index: &Index) -> Self {
         let segments = index.lock().clone();
         let mut found = Vec::new();
         let mut latest = 0;
         for (idx, segment) in segments.iter().enumerate().rev() {
-            // An error ends the search in this segment only.
+            // An error ends only the search in this segment.
             let _ = find_in(&*storage, segment, &mut found);
             latest = found
                 .iter()
@@ -64,7 +64,7 @@ impl LastRecords {
         Self { storage, places }
     }
 
-    /// Returns true if the log has the record. Recognises each record of the log once.
+    /// Returns true if the log has the record. Each record of the log matches only once.
     pub(super) fn take(&mut self, record: &Record) -> bool {
         let key = (record.rest_crc, record.meta.len() + record.body.len());
         let Some(places) = self.places.get_mut(&key) else {
@@ -103,7 +103,6 @@ fn find_in(storage: &dyn Storage, segment: &Segment, found: &mut Vec<Place>) -> 
     Ok(())
 }
 
-/// Compares every byte.
 fn is_equal(storage: &dyn Storage, place: &Place, record: &Record) -> bool {
     let mut bytes = vec![0; place.n_bytes()];
     let read = storage

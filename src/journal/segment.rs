@@ -25,7 +25,7 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
-    /// Returns `None` for an unknown kind; readers skip such records.
+    /// Returns `None` for an unknown kind. Readers skip records of that kind.
     pub(super) fn of(number: u8) -> Option<Self> {
         let all = [Self::Request, Self::Judged, Self::Scored, Self::Score];
         all.into_iter().find(|kind| *kind as u8 == number)
@@ -35,7 +35,7 @@ impl RecordKind {
 /// Size in bytes of the reads around an unreadable sector.
 const PAGE: usize = 4096;
 
-/// A segment as its readers see it.
+/// A segment, in the form that readers need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Segment {
     pub(super) name: String,
@@ -44,20 +44,19 @@ pub(super) struct Segment {
     pub(super) size: u64,
     /// The end of the last durable record.
     pub(super) end: u64,
-    /// One more than the number of its last record.
+    /// One more than the number of the last record.
     pub(super) next: u64,
     pub(super) counts: SignalCounts,
-    /// Arrival of the first record in Unix nanoseconds.
+    /// Time at which the first record arrived, in Unix nanoseconds.
     pub(super) oldest: u64,
-    /// True if every record of the segment was delivered when `Store::mark_delivered` last
-    /// looked; an append sets it back to false.
+    /// True if every record of the segment was delivered when `Store::mark_delivered` last checked.
+    /// An append resets it to false.
     pub(super) is_delivered: bool,
 }
 
 /// The segments in order, shared with the readers.
 pub(super) type Index = Arc<Mutex<Vec<Segment>>>;
 
-/// A failed operation on a file.
 #[derive(Debug)]
 pub(super) struct FileFault {
     pub(super) file: String,
@@ -146,8 +145,7 @@ pub(super) fn heads_of(
 /// Returns the number below which every record was consumed when the segment's last group was
 /// written; `None` if no record can be read.
 pub(super) fn consumed_below(file: &dyn StoredFile, salt: u64) -> Option<u64> {
-    // The window has space for many small records, and for little more than the head of a large
-    // one.
+    // The window has space for many small records, or for the head of a large one.
     const WINDOW: usize = 64 << 10;
     let mut window = vec![0; WINDOW];
     let (mut begins, mut n_read) = (0, 0);
@@ -168,7 +166,7 @@ pub(super) fn consumed_below(file: &dyn StoredFile, salt: u64) -> Option<u64> {
     }
 }
 
-/// Reads `n_bytes` from `offset`, with zeros for unreadable bytes.
+/// Reads `n_bytes` from `offset`. Unreadable bytes become zeros.
 pub(super) fn read_leniently(file: &dyn StoredFile, offset: u64, n_bytes: usize) -> Vec<u8> {
     let mut bytes = vec![0; n_bytes];
     match file.read_at(&mut bytes, offset) {

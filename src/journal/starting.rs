@@ -1,5 +1,5 @@
-//! The start of a log's thread. An unusable folder does not stop the start: the log refuses
-//! requests and retries, because a restart repairs no disk.
+//! The start of a log's thread. An unusable folder does not prevent the start: the log refuses
+//! requests and retries, because a restart would not repair a disk.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -17,7 +17,6 @@ use crate::telemetry::{JournalMetrics, JournalRefuses, JournalResumes};
 /// The thread of a log before it is open.
 struct LogStart {
     opener: Opener,
-    /// The outcome of the last attempt.
     outcome: Result<OpenedStore, JournalError>,
     inbox: Receiver<Message>,
     shared: Arc<LogShared>,
@@ -101,7 +100,7 @@ impl LogStart {
             let log = opener.contents.name();
             JournalResumes { log, after }.emit();
         }
-        // Run the callbacks before the first request is taken.
+        // Run the callbacks before the first request is received.
         shared.opened(log, (last, now + AFTER_START), &store);
         Ok(LogKeeper::new(store, inbox, shared, clock, refusals))
     }

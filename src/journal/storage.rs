@@ -9,14 +9,13 @@ use std::sync::Arc;
 
 use rustix::fs::FallocateFlags;
 
-/// A folder of files.
+/// A folder on a real file system or on a simulated disk.
 pub(super) trait Storage: Debug + Send + Sync {
-    /// Returns the names of the files.
     fn names(&self) -> io::Result<Vec<String>>;
     fn open(&self, name: &str) -> io::Result<Arc<dyn StoredFile>>;
-    /// Creates an empty file, replacing an old one.
+    /// Creates an empty file, and replaces an old one.
     fn create(&self, name: &str) -> io::Result<Arc<dyn StoredFile>>;
-    /// Renames a file, replacing an old one.
+    /// Renames a file, and replaces an old one.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes new, renamed and removed names durable.
@@ -25,7 +24,6 @@ pub(super) trait Storage: Debug + Send + Sync {
 
 /// An open file.
 pub(super) trait StoredFile: Debug + Send + Sync {
-    /// Returns the length of the file.
     fn n_bytes(&self) -> io::Result<u64>;
     /// Reads until `bytes` is full or the file ends.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
@@ -33,7 +31,7 @@ pub(super) trait StoredFile: Debug + Send + Sync {
     fn write_at(&self, slices: &[&[u8]], offset: u64) -> io::Result<()>;
     /// Cuts or extends the file.
     fn set_len(&self, n_bytes: u64) -> io::Result<()>;
-    /// Reserves space, so that later writes cannot lack it.
+    /// Reserves space, so that later writes do not fail for lack of space.
     fn allocate(&self, n_bytes: u64) -> io::Result<()>;
     /// Makes the file's bytes and length durable.
     fn sync(&self) -> io::Result<()>;
@@ -47,7 +45,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Creates the folder if it does not exist; only this user may read it.
+    /// Creates the folder if it does not exist. Only this user may read it.
     pub(super) fn make(path: &Path) -> io::Result<Self> {
         if !path.is_dir() {
             fs::DirBuilder::new()
@@ -113,8 +111,8 @@ impl Storage for Folder {
     }
 }
 
-/// Returns true if a folder, or its nearest existing parent, is in memory. A reboot, or the end of
-/// a container's pod, loses the content.
+/// Returns true if a folder, or its nearest existing parent, is in memory. Then a reboot, or the
+/// end of a container's pod, loses the content.
 pub(super) fn is_in_memory(path: &Path) -> bool {
     const TMPFS: i128 = 0x0102_1994;
     const RAMFS: i128 = 0x8584_58f6;
@@ -172,7 +170,7 @@ impl StoredFile for File {
         use rustix::io::Errno;
         match rustix::fs::fallocate(self, FallocateFlags::empty(), 0, n_bytes) {
             Ok(()) => Ok(()),
-            // Without an allocation, a later write may find no space; the segment is then cut back.
+            // Without an allocation, a later write may find no space. The segment is then cut back.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => File::set_len(self, n_bytes),
             Err(error) => Err(error.into()),
         }

@@ -1,5 +1,5 @@
-//! One log: appends groups of records to segments, makes each group durable, and removes consumed
-//! segments. Runs on the journal's thread; time and randomness are arguments.
+//! A log: appends groups of records to segments, makes each group durable, and removes consumed
+//! segments. Runs on the journal's thread. Time and randomness are arguments.
 
 mod consumption;
 mod record;
@@ -17,20 +17,18 @@ use crate::sync::Mutex;
 
 pub use self::record::Record;
 
-/// Maximum bytes of one group.
 const MAX_GROUP: usize = 8 << 20;
 
 /// Segments that only scoring needs may use the log's size divided by this number.
 const NEEDED_SHARE: u64 = 4;
 
-/// Maximum number of consumed segments that are kept for recycling.
+/// Maximum number of consumed segments that are stored for recycling.
 const MAX_SPARES: usize = 2;
 
 /// Minimum size of a segment in bytes.
 const LEAST_SEGMENT: u64 = 4 << 20;
 const LARGEST_SEGMENT: u64 = 64 << 20;
 
-/// Settings of a log.
 #[derive(Debug, Clone, Copy)]
 pub struct LogSettings {
     /// Maximum bytes of the log's files.
@@ -40,7 +38,7 @@ pub struct LogSettings {
     /// True if a record must be durable before it counts as appended. Otherwise a record survives a
     /// crash of the process, but not a power cut.
     pub(super) sync: bool,
-    /// True if delivered records stay while open traces have spans in them.
+    /// True if delivered records are retained while open traces have spans in them.
     pub(super) is_scored: bool,
     /// True if a full log evicts its oldest records; otherwise it refuses new ones.
     pub(super) drops_oldest: bool,
@@ -48,7 +46,7 @@ pub struct LogSettings {
 
 impl LogSettings {
     /// Returns the settings of a log of at most `max_size` bytes. With `is_scored`, delivered
-    /// records stay while open traces have spans in them.
+    /// records are retained while open traces have spans in them.
     pub fn new(max_size: u64, sync: bool, is_scored: bool) -> Self {
         let segment_size = (max_size / 32).clamp(LEAST_SEGMENT, LARGEST_SEGMENT);
         Self {
@@ -72,9 +70,7 @@ impl LogSettings {
 /// A record that a full log has evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostRecord {
-    /// The record's number.
     pub sequence: u64,
-    /// The record's lane.
     pub lane: u8,
     /// Number of the record's scores.
     pub n_items: u64,
@@ -85,14 +81,11 @@ pub struct LostRecord {
 pub enum AppendError {
     /// `max_size` is used up.
     Full,
-    /// The disk has no space.
     DiskFull,
-    /// The disk failed.
     DiskFailed,
 }
 
 impl AppendError {
-    /// Returns the reason for an error of the disk.
     pub(super) fn of(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull,
@@ -100,7 +93,6 @@ impl AppendError {
         }
     }
 
-    /// Returns the label of counters and of the state.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -110,25 +102,24 @@ impl AppendError {
     }
 }
 
-/// The reason why nothing could be appended, with the fault of the disk that caused it.
+/// The reason why nothing could be appended, and the disk fault that caused it, if any.
 #[derive(Debug)]
 pub(super) struct AppendFailure {
     pub(super) error: AppendError,
     pub(super) fault: Option<FileFault>,
 }
 
-/// One log.
 #[derive(Debug)]
 pub(super) struct Store {
     storage: Arc<dyn Storage>,
     settings: LogSettings,
     index: Index,
-    /// The last segment of the index, while records can be appended to it.
+    /// The last segment of the index, if records can be appended to it.
     tail: Option<Arc<dyn StoredFile>>,
     /// True if the tail has records that were not synced.
     is_unsynced: bool,
     spares: Vec<(String, u64)>,
-    /// Records that were evicted since the keeper last took them.
+    /// Records that were evicted since the last [`Store::take_lost`].
     lost: Vec<LostRecord>,
     next_sequence: u64,
     next_group: u64,
@@ -137,7 +128,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Opens the log of a folder. Nothing is appended to its existing segments.
+    /// Opens the log of a folder. Its existing segments get no more records.
     pub(super) fn open(
         storage: Arc<dyn Storage>,
         damaged: &dyn Storage,
@@ -185,12 +176,10 @@ impl Store {
         Ok((store, recovered))
     }
 
-    /// Returns the folder, and the segments in it.
     pub(super) fn segments(&self) -> (Arc<dyn Storage>, Index) {
         (Arc::clone(&self.storage), Arc::clone(&self.index))
     }
 
-    /// Returns the records that scoring needs.
     pub(super) fn needed(&self) -> Needed {
         self.progress.needed()
     }
@@ -200,12 +189,10 @@ impl Store {
         self.progress.consumed().low
     }
 
-    /// Returns the number of the next record.
     pub(super) fn next_sequence(&self) -> u64 {
         self.next_sequence
     }
 
-    /// Returns the maximum bytes of the log's files.
     pub(super) fn capacity(&self) -> u64 {
         self.settings.max_size
     }
@@ -227,7 +214,7 @@ impl Store {
         segments + self.spares.iter().map(|(_, size)| size).sum::<u64>()
     }
 
-    /// Returns the bytes of records that could be appended.
+    /// Returns the bytes of records that can still be appended.
     pub(super) fn room(&self) -> u64 {
         if self.settings.drops_oldest {
             return self.settings.max_size.saturating_sub(RECORDS_AT);
@@ -299,7 +286,7 @@ impl Store {
                     group: self.next_group,
                     arrived: record.arrived,
                     n_items: record.n_items,
-                    // A record is at most as long as a segment, which is far below 4 GiB.
+                    // A record is at most as long as a segment, which is much smaller than 4 GiB.
                     meta_len: u32::try_from(record.meta.len()).unwrap_or(u32::MAX),
                     body_len: u32::try_from(record.body.len()).unwrap_or(u32::MAX),
                     rest_crc: record.rest_crc,
@@ -322,7 +309,7 @@ impl Store {
         })
     }
 
-    /// Abandons the tail after a failed write or sync: cuts the segment back to its last durable
+    /// Abandons the tail after a failed write or sync. Cuts the segment back to its last durable
     /// record and never writes to it again, because a later sync of the same file could succeed
     /// without the bytes.
     fn abandon_tail(&mut self, fault: FileFault) -> AppendFailure {
@@ -349,7 +336,7 @@ impl Store {
     /// Finishes the tail and starts a segment with space for `n_bytes`.
     fn roll(&mut self, n_bytes: u64, arrived: u64) -> Result<(), AppendFailure> {
         let least = RECORDS_AT + n_bytes;
-        // The tail stays open: a smaller record may fit.
+        // The tail stays open, because a smaller record may fit.
         if !self.settings.drops_oldest && !self.can_reclaim(least) {
             return Err(AppendFailure {
                 error: AppendError::Full,
@@ -391,7 +378,7 @@ impl Store {
         let Some(segment) = self.index.lock().last().cloned() else {
             return Ok(());
         };
-        // Without a seal, a start reads the segment in full.
+        // Ignore an error: without a seal, the next start reads the whole segment.
         let _ = seal(&*file, &segment);
         if std::mem::take(&mut self.is_unsynced) {
             file.sync().map_err(|error| {
@@ -405,7 +392,7 @@ impl Store {
         }
     }
 
-    /// Recycles a consumed segment: its blocks are allocated, so a sync writes only data.
+    /// Recycles a consumed segment. Its blocks are already allocated, so a sync writes only data.
     fn recycle(
         &self,
         spare: &str,
@@ -440,8 +427,8 @@ impl Store {
         if self.settings.max_size.saturating_sub(self.used()) < least {
             self.drop_spares();
         }
-        // Evict records that only scoring needs first: scoring never makes the log refuse
-        // telemetry.
+        // First evict records that only scoring needs, because scoring must never make the log
+        // refuse telemetry.
         while self.settings.max_size.saturating_sub(self.used()) < least
             && self.release_oldest(arrived)
         {}
@@ -493,12 +480,13 @@ impl Store {
 
     fn drop_spares(&mut self) {
         for (name, _) in self.spares.drain(..) {
-            // A file that stays is found at the next start, and removed as consumed.
+            // If a file cannot be removed, the next start finds its records consumed and removes
+            // it.
             let _ = self.storage.remove(&name);
         }
     }
 
-    /// Tries to create a segment, to see whether the disk works again.
+    /// Tries to create a segment, to check whether the disk works again.
     pub(super) fn probe(&mut self, arrived: u64) -> Result<(), AppendFailure> {
         if self.tail.is_some() {
             return Ok(());

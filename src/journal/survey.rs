@@ -17,33 +17,26 @@ use super::storage::{Folder, Storage, StoredFile};
 pub struct JournalSurvey {
     /// The process that uses the folder. The numbers may change while it runs.
     pub in_use_by: Option<String>,
-    /// The version of the files, if it is newer than ours. All other fields are empty then.
+    /// The version of the files, if it is newer than ours. Then all other fields are empty.
     pub newer: Option<u32>,
-    /// The log of requests.
     pub requests: LogSurvey,
     /// The log of requests for Kafka.
     pub copies: LogSurvey,
-    /// The log of scores.
     pub scores: LogSurvey,
 }
 
-/// The content of a log.
 #[derive(Debug, Default)]
 pub struct LogSurvey {
     /// The segments, oldest first.
     pub segments: Vec<SurveyedSegment>,
-    /// Damage to undelivered records.
     pub damage: Vec<Damage>,
 }
 
-/// The content of a segment.
 #[derive(Debug, Default)]
 pub struct SurveyedSegment {
-    /// The name of the file.
     pub name: String,
     /// The size of the file in bytes.
     pub size: u64,
-    /// Number of requests.
     pub n_requests: usize,
     /// Number of undelivered records.
     pub n_waiting: usize,
@@ -68,7 +61,7 @@ pub fn survey(directory: &Path) -> io::Result<JournalSurvey> {
     };
     let is_in_use = survey.in_use_by.is_some();
     let requests = survey_log(directory, super::REQUESTS, RecordKind::Request, is_in_use)?;
-    // The log is missing if the folder is of an older spanscore, or of one that neither writes to
+    // The log is missing in the folder of an older spanscore, or of one that neither writes to
     // Kafka nor makes scores.
     let if_there = |folder, kind| match survey_log(directory, folder, kind, is_in_use) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(LogSurvey::default())),
@@ -98,8 +91,8 @@ fn survey_log(
 ) -> io::Result<Result<LogSurvey, u32>> {
     let mut survey = LogSurvey::default();
     let storage = Folder::read_only(&directory.join(folder));
-    // List the files before reading the cursor: a segment that is removed in between counts as
-    // consumed in that cursor.
+    // List the files before reading the cursor: if a segment is removed in the meantime, the cursor
+    // counts its records as consumed.
     let mut names: Vec<(u64, String)> = storage
         .names()?
         .into_iter()
@@ -113,7 +106,7 @@ fn survey_log(
         CursorRead::Slot(slot) => (Consumed::new(slot.low, &slot.ranges), slot.durable),
         CursorRead::Absent | CursorRead::Damaged => (Consumed::new(first, &[]), 0),
     };
-    // A start reads this number, too.
+    // A start uses this number, too.
     let low = names.iter().rev().find_map(|(first, name)| {
         let file = storage.open(name).ok()?;
         let head = read_head(&*file).ok().filter(|head| head.first == *first)?;
@@ -237,7 +230,7 @@ fn count(consumed: &Consumed, range: std::ops::Range<u64>) -> u64 {
     rest.iter().map(|range| range.end - range.start).sum()
 }
 
-/// Returns the process that holds the lock.
+/// Returns the process that has locked the folder.
 fn process_with(lock: &Path) -> Option<String> {
     let file = File::open(lock).ok()?;
     match file.try_lock_shared() {
@@ -251,12 +244,10 @@ fn process_with(lock: &Path) -> Option<String> {
     }
 }
 
-/// A request in a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SegmentRequest {
     /// The signal: 0, 1 or 2.
     pub signal: u8,
-    /// The body.
     pub body: bytes::Bytes,
 }
 

@@ -1,6 +1,6 @@
-//! The store on a simulated disk: every legal state after a power cut at every operation, a failure
-//! of every operation, and a flipped bit anywhere. One test uses a real folder; real power cuts and
-//! other file systems are not tried.
+//! Tests the store on a simulated disk: every possible state after a power cut at every operation,
+//! a failure of every operation, and a flipped bit anywhere. One test uses a real folder. No test
+//! uses a real power cut or another file system.
 
 mod consumed;
 mod dropping;
@@ -43,7 +43,7 @@ struct Tested {
 struct Promised {
     /// Every body that was offered to the store.
     offered: BTreeSet<Bytes>,
-    /// Appended and not consumed.
+    /// Records that were appended and not consumed.
     waiting: BTreeMap<u64, Bytes>,
     n_bodies: u64,
 }
@@ -117,7 +117,7 @@ impl Tested {
         Ok(())
     }
 
-    /// All records that wait for delivery.
+    /// Returns all records that wait for delivery.
     fn read_all(&self) -> (BTreeMap<u64, Bytes>, Stretch) {
         let mut reader = reader_of(&self.store);
         let mut all = Stretch::default();
@@ -144,7 +144,8 @@ impl Tested {
         assert!(read == self.promised.waiting, "{what}");
     }
 
-    /// Checks that every promised record is there, and no record that was never offered.
+    /// Checks that every promised record is present, and that no record is present that was never
+    /// offered.
     fn check(&self, recovered: &Recovered, what: &str) {
         let (read, all) = self.read_all();
         assert_eq!(recovered.damage, [], "{what}: false damage");
@@ -184,7 +185,7 @@ const ALL_KEPT: [Survival; 6] = [
     Survival::Some,
 ];
 
-/// Number of sequences of operations that a test tries; `.ci/extended disks` raises it.
+/// Number of sequences of operations that a test tries. `.ci/extended disks` raises it.
 #[expect(
     clippy::disallowed_methods,
     reason = "how this run of the tests was asked for"
@@ -205,7 +206,7 @@ fn nothing_acknowledged_is_lost_in_a_power_cut_at_any_operation() {
             for kept in ALL_KEPT {
                 let disk = tested.disk.after_power_cut(kept, &mut tested.rng);
                 let what = format!("seed {seed}, step {step}, {kept:?}");
-                // Continues with the remaining records, and cuts the power again.
+                // Continue with the remaining records, and cut the power again.
                 let (mut second, recovered) =
                     Tested::open(disk, seed + 100, tested.promised.clone());
                 second.check(&recovered, &what);
@@ -227,7 +228,7 @@ fn nothing_acknowledged_is_lost_in_a_power_cut_at_any_operation() {
 #[test]
 fn nothing_acknowledged_is_lost_in_a_power_cut_within_an_operation() {
     for seed in 0..40 {
-        // Every operation after the n-th fails, as if the machine stopped there.
+        // Every operation after the n-th fails, as if the machine had stopped there.
         for n in 1..60 {
             let (mut tested, _) = Tested::open(ModelDisk::default(), seed, Promised::default());
             let from = tested.disk.n_operations() + n;
@@ -414,7 +415,7 @@ fn a_missing_segment_is_damage_and_the_rest_is_delivered() {
             (2, 4),
             "segment {missing}"
         );
-        // The log line appears once.
+        // The damage must be logged only once.
         let mut again = again;
         again.store.settle(2).unwrap();
         let (_, recovered) = Tested::open(again.disk.clone(), 1, Promised::default());
@@ -451,7 +452,8 @@ fn what_a_newer_version_wrote_is_not_touched() {
     );
 }
 
-/// As after a rollback: a newer program may write kinds of records into the same format.
+/// After a rollback, the log may contain kinds of records that a newer program wrote in the same
+/// format.
 #[test]
 fn a_record_of_a_kind_that_is_not_known_is_passed_over() {
     const UNKNOWN: u8 = 200;
@@ -488,7 +490,7 @@ fn bytes_inside_a_request_are_never_taken_for_a_record() {
     let disk = ModelDisk::default();
     let (mut tested, _) = Tested::open(disk.clone(), 1, Promised::default());
     tested.append(&[Bytes::from_static(b"first")]).unwrap();
-    // A request that contains the bytes of a record; its sender cannot know the salt.
+    // A request that contains the bytes of a record. Its sender cannot guess the salt.
     let head = RecordHead {
         kind: RecordKind::Request as u8,
         signal: 0,
@@ -508,7 +510,7 @@ fn bytes_inside_a_request_are_never_taken_for_a_record() {
         .append(&[body, Bytes::from_static(b"third")])
         .unwrap();
     tested.store.settle(1).unwrap();
-    // The record's head is damaged.
+    // Damage the record's head.
     disk.flip(&segment_name(0), RECORDS_AT as usize + 80 + 9, 1);
     let (again, _) = Tested::open(disk, 1, tested.promised.clone());
     let (read, _) = again.read_all();

@@ -9,9 +9,9 @@ use tokio::sync::Notify;
 use super::keeper::JournalLog;
 use crate::sync::Mutex;
 
-/// A piece of work; the default is work that nobody waits for. The holder calls [`Self::done`] once
-/// the work is delivered, permanently refused, or dropped and counted. The work of a ticket that is
-/// dropped without this call counts as undone: it is repeated after a restart.
+/// A piece of work; the default is work that nobody waits for. The owner calls [`Self::done`] once
+/// the work is delivered, permanently refused, or dropped and counted. If a ticket is dropped
+/// without this call, its work counts as undone and is repeated after a restart.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Ticket(Option<Arc<Work>>);
@@ -24,7 +24,7 @@ struct Work {
     n_parts: AtomicUsize,
 }
 
-/// The receiver of a finished ticket.
+/// The receiver of tickets that are done.
 #[derive(Debug)]
 enum Book {
     Ledger(Arc<Ledger>),
@@ -41,18 +41,18 @@ impl Ticket {
         })))
     }
 
-    /// Returns the ticket of a record, which consumes the record.
+    /// Returns the ticket of a record. When it is done, the record is consumed.
     pub fn of_record(log: &JournalLog, sequence: u64) -> Self {
         Self::new(sequence, Book::Log(log.clone()))
     }
 
-    /// Returns the number of the ticket's record, if it is a record's.
+    /// Returns the number of the ticket's record; `None` if the ticket is not of a record.
     pub fn record(&self) -> Option<u64> {
         let work = self.0.as_ref()?;
         matches!(work.book, Book::Log(_)).then_some(work.number)
     }
 
-    /// Returns a ticket of a second part. The work is done when both parts are.
+    /// Returns a ticket for a second part of the work. The work is done when both parts are done.
     pub fn split(&self) -> Self {
         if let Some(work) = &self.0 {
             work.n_parts.fetch_add(1, Ordering::Relaxed);
@@ -60,7 +60,6 @@ impl Ticket {
         Self(self.0.clone())
     }
 
-    /// Reports that the work is done.
     pub fn done(self) {
         let last = self
             .0
@@ -75,7 +74,7 @@ impl Ticket {
     }
 }
 
-/// Issues numbered tickets, and returns the number below which all of them are done.
+/// Issues numbered tickets, and tracks the number below which all of them are done.
 #[derive(Debug, Default)]
 pub struct Ledger {
     tickets: Mutex<Tickets>,
@@ -91,7 +90,6 @@ struct Tickets {
 }
 
 impl Ledger {
-    /// Issues a ticket.
     pub fn issue(self: &Arc<Self>) -> Ticket {
         let mut tickets = self.tickets.lock();
         let number = tickets.next;
@@ -100,7 +98,6 @@ impl Ledger {
         Ticket::new(number, Book::Ledger(Arc::clone(self)))
     }
 
-    /// Returns the number of the next ticket.
     pub fn next(&self) -> u64 {
         self.tickets.lock().next
     }
@@ -111,7 +108,7 @@ impl Ledger {
         tickets.open.first().copied().unwrap_or(tickets.next)
     }
 
-    /// Waits until a ticket is done. One task may wait.
+    /// Waits until a ticket is done. Only one task may wait.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }

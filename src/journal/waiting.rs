@@ -6,13 +6,12 @@ use std::time::Instant;
 use super::store::{AppendError, Record};
 use crate::fair::Charge;
 
-/// A callback on the journal's thread, in the order of the records: with the record's number once
-/// the record is durable, or with the reason why it was refused.
+/// A callback that runs on the journal's thread, in the order of the records: with the record's
+/// number once the record is durable, or with the reason for its refusal.
 pub type Done = Box<dyn FnOnce(Result<u64, AppendError>) + Send>;
 
 pub(super) enum Message {
     Append(Box<WaitingRecord>),
-    /// Records were consumed.
     Consumed,
     End,
 }

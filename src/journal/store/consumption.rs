@@ -9,7 +9,7 @@ use crate::journal::progress::CURSOR;
 use crate::journal::segment::{FileFault, Segment, heads_of};
 
 impl Store {
-    /// Returns the bytes of records that could be appended, to the tail and in place of delivered
+    /// Returns the bytes of records that can be appended, to the tail and by replacing delivered
     /// segments.
     pub(in crate::journal) fn free(&self) -> u64 {
         let tail = self.index.lock().last().cloned();
@@ -21,7 +21,7 @@ impl Store {
         self.reclaimable() + tail_room
     }
 
-    /// Returns the bytes that new segments could use.
+    /// Returns the bytes that new segments can use.
     pub(super) fn reclaimable(&self) -> u64 {
         let index = self.index.lock();
         let waiting = index.iter().filter(|segment| !segment.is_delivered);
@@ -29,7 +29,7 @@ impl Store {
         self.settings.max_size.saturating_sub(taken)
     }
 
-    /// Returns true if a segment of this many bytes could be created.
+    /// Returns true if a segment of this many bytes can be created.
     pub(super) fn can_reclaim(&mut self, n_bytes: u64) -> bool {
         self.reclaimable() >= n_bytes || {
             self.mark_delivered();
@@ -37,14 +37,14 @@ impl Store {
         }
     }
 
-    /// Returns the undelivered segments, by their first records.
+    /// Returns the undelivered segments, each as the number of its first record.
     pub(in crate::journal) fn waiting_segments(&self) -> Vec<u64> {
         let index = self.index.lock();
         let waiting = index.iter().filter(|segment| !segment.is_delivered);
         waiting.map(|segment| segment.head.first).collect()
     }
 
-    /// Returns the first record of the last segment.
+    /// Returns the number of the last segment's first record.
     pub(in crate::journal) fn last_segment(&self) -> u64 {
         let index = self.index.lock();
         index.last().map_or(0, |segment| segment.head.first)
@@ -64,7 +64,7 @@ impl Store {
         self.mark_delivered();
         self.progress.write(unix_nanos).map_err(cursor_fault)?;
         let delivered = self.delivered();
-        // Keep segments that only scoring needs, newest first, within its share.
+        // Retain segments that only scoring needs, newest first, within the share of scoring.
         let mut share = self.settings.max_size / NEEDED_SHARE;
         let mut released = Needed::default();
         let mut done = Vec::new();
@@ -89,7 +89,8 @@ impl Store {
             self.progress.release(released);
             self.progress.write(unix_nanos).map_err(cursor_fault)?;
         }
-        // A start treats a missing segment as damage, unless the cursor has passed it.
+        // Write the cursor first: the next start treats a missing segment above the cursor as
+        // damage.
         self.progress.sync().map_err(cursor_fault)?;
         self.remove(done);
         Ok(())
@@ -110,7 +111,7 @@ impl Store {
         finished.filter_map(is_delivered).collect()
     }
 
-    /// Evicts the oldest delivered segment, even if scoring still needs it: after a restart, its
+    /// Evicts the oldest delivered segment, even if scoring still needs it. After a restart, its
     /// open traces are then judged as incomplete.
     pub(super) fn release_oldest(&mut self, unix_nanos: u64) -> bool {
         let Some((oldest, next_oldest)) = self.delivered().into_iter().next() else {
@@ -120,15 +121,15 @@ impl Store {
             from: oldest.next,
             since_unix_nanos: next_oldest.unwrap_or(unix_nanos),
         });
-        // Ignore an error: the next start then reads an older cursor and misses this segment, but
-        // its records need no delivery.
+        // Ignore an error: the next start then reads an older cursor and reports this segment as
+        // missing, but its records need no delivery.
         let _ = self.progress.write_durably(unix_nanos);
         self.remove(vec![oldest]);
         self.drop_spares();
         true
     }
 
-    /// Evicts the oldest segment, whether its records are delivered or not.
+    /// Evicts the oldest segment, whether or not its records are delivered.
     pub(super) fn drop_oldest(&mut self, unix_nanos: u64) -> bool {
         let oldest = self.index.lock().first().cloned();
         let Some(oldest) = oldest else {
@@ -144,10 +145,11 @@ impl Store {
             n_items: head.n_items,
         }));
         self.progress.consume(oldest.head.first..oldest.next);
-        // A start would treat the missing segment as damage, unless the cursor has passed it.
+        // Write the cursor first: the next start treats a missing segment above the cursor as
+        // damage.
         let _ = self.progress.write_durably(unix_nanos);
         self.remove(vec![oldest]);
-        // A reader may be in the segment: do not recycle its file.
+        // A reader may be reading the segment, so do not recycle its file.
         self.drop_spares();
         true
     }

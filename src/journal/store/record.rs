@@ -1,4 +1,4 @@
-//! A record to append.
+//! A record before it is appended.
 
 use bytes::Bytes;
 use otlp::span::PeerId;
@@ -6,7 +6,7 @@ use otlp::span::PeerId;
 use crate::journal::format::{n_record_bytes, rest_crc};
 use crate::journal::segment::RecordKind;
 
-/// A record to append: a request, scores, or notes about traces.
+/// A record to append: a request, scores, or marks of judged traces.
 #[derive(Debug, Clone)]
 pub struct Record {
     pub(in crate::journal) kind: RecordKind,
@@ -16,13 +16,13 @@ pub struct Record {
     pub(in crate::journal) meta: Bytes,
     pub(in crate::journal) body: Bytes,
     pub(in crate::journal) rest_crc: u32,
-    /// The sender. A record without one is never refused to leave space for other senders.
+    /// The sender. A record without a sender is never refused to leave space for others.
     pub(in crate::journal) peer: Option<PeerId>,
 }
 
 impl Record {
     /// Creates a record of `n_items` items of the signal 0, 1 or 2. Computes the checksum here, in
-    /// the task of the request.
+    /// the task of the request, not on the journal's thread.
     pub fn new(signal: u8, n_items: u64, arrived: u64, meta: Bytes, body: Bytes) -> Self {
         Self {
             kind: RecordKind::Request,

@@ -1,4 +1,5 @@
-//! The records that a start finds delivered after a power cut lost the last writes of the cursor.
+//! The records that a start finds consumed after a power cut has lost the last writes of the
+//! cursor.
 
 use super::*;
 
@@ -29,7 +30,7 @@ fn what_was_delivered_before_the_last_group_is_not_delivered_again_after_a_power
     for n in 0..300 {
         append(&mut store, n);
         if n >= 3 {
-            // The cursor is written, and never synced.
+            // Write the cursor, but never sync it.
             store.progress.consume(n - 3..n - 2);
             store.progress.write(1).unwrap();
         }
@@ -62,7 +63,7 @@ fn without_its_cursor_a_log_delivers_again_what_came_since_the_last_group() {
     assert_eq!(waiting(&store), [8, 9, 10]);
 }
 
-/// Without a sync, a power cut may lose earlier, delivered records and spare a later one.
+/// Without a sync, a power cut may lose earlier, delivered records but not a later one.
 #[test]
 fn what_comes_after_a_power_cut_is_never_taken_for_delivered() {
     let settings = LogSettings {

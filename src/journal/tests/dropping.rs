@@ -1,4 +1,4 @@
-//! A log of scores on a simulated disk. When full, the log drops the oldest records only.
+//! A log of scores on a simulated disk. A full log must drop only its oldest records.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn record(lane: u8, n: u64) -> Record {
     Record::score(lane, n, 7, Bytes::from_static(b"meta"), Bytes::from(body))
 }
 
-/// The waiting records of a lane: number and items of each.
+/// Returns the number and the items of each waiting record of a lane.
 fn waiting(store: &Store, lane: u8) -> BTreeMap<u64, u64> {
     let consumed = store.progress.consumed().clone();
     let wanted = Wanted::Lane {
@@ -70,7 +70,7 @@ fn a_full_log_of_scores_gives_up_the_oldest_and_says_which() {
         .collect();
     assert_eq!(lost, expected, "the oldest, each once");
     assert!((400..580).contains(&lost.len()), "{}", lost.len());
-    // The same after a restart.
+    // A restart must not change this.
     store.sync().unwrap();
     for store in [store, open(&disk.after_kill()).0] {
         let left: BTreeMap<u64, u64> = (0..3).flat_map(|lane| waiting(&store, lane)).collect();

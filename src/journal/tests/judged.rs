@@ -1,6 +1,7 @@
-//! Scores and the marks of their traces on two simulated disks, one of which stops at some
-//! operation before the power is cut. No mark survives without all scores of its trace, and the
-//! records of a trace without a mark are still needed. The test plays the queues of scores.
+//! Scores and the marks of their traces on two simulated disks. One of the disks stops at some
+//! operation, and then the power is cut. A mark must not survive without all scores of its trace,
+//! and the records of a trace without a mark must still be needed. The test acts as the queues of
+//! scores.
 
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
@@ -24,7 +25,7 @@ const N_LANES: u8 = 2;
 /// Number of traces whose scores are sent together.
 const N_TOGETHER: u8 = 3;
 
-/// A stopped clock: a failed disk is not tried again.
+/// A stopped clock, so that a failed disk is never retried.
 fn clock() -> (Instant, u64) {
     static NOW: OnceLock<Instant> = OnceLock::new();
     let now = NOW.get_or_init(|| tokio::time::Instant::now().into_std());
@@ -94,7 +95,8 @@ fn judge(broken: Option<(bool, usize)>, kept: [Survival; 2]) -> (Vec<u8>, Vec<u8
                 let body = Bytes::from(vec![*trace, lane]);
                 let tell = tell.clone();
                 let done = move |appended: Result<u64, _>| {
-                    // Records that the disk rejects wait in memory, and are not delivered here.
+                    // A record that the disk rejects waits in memory, and this test never delivers
+                    // it.
                     if appended.is_ok() {
                         ticket.done();
                     }
@@ -134,7 +136,7 @@ fn judge(broken: Option<(bool, usize)>, kept: [Survival; 2]) -> (Vec<u8>, Vec<u8
 #[test]
 fn no_mark_outlives_a_power_cut_without_all_scores_of_its_trace() {
     let all: Vec<u8> = (0..N_TRACES).collect();
-    // Marks have the best luck, scores the worst.
+    // The most dangerous case: all marks survive, and no scores that were not synced.
     let kept = [Survival::Everything, Survival::Nothing];
     assert_eq!(judge(None, kept), (all.clone(), all.clone(), None));
     let mut n_partly = 0;
@@ -152,7 +154,7 @@ fn no_mark_outlives_a_power_cut_without_all_scores_of_its_trace() {
                 assert_eq!(needed, first_unmarked, "{what}");
             } else {
                 assert_eq!(scored, all, "{what}");
-                // A mark may survive although its sync failed.
+                // A mark may survive even if its sync failed.
                 let is_needed = |first: u64| needed.is_some_and(|needed| needed <= first);
                 assert!(first_unmarked.is_none_or(is_needed), "{what}: {needed:?}");
             }

@@ -1,5 +1,5 @@
-//! The records that stay for the score plane on a simulated disk: delivered requests, and marks of
-//! judged traces.
+//! The records that are retained for the score plane on a simulated disk: delivered requests, and
+//! marks of judged traces.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) fn open_scored(disk: &ModelDisk) -> (Store, Recovered) {
     Store::open(Arc::new(disk.clone()), &ModelDisk::default(), SCORED, rng).unwrap()
 }
 
-/// The numbers of all requests, delivered or not.
+/// Returns the numbers of all requests, whether delivered or not.
 fn past(store: &Store) -> Vec<u64> {
     let requests = &[RecordKind::Request];
     let mut reader = reads(store, Wanted::Kinds(requests));
@@ -83,7 +83,7 @@ fn a_trace_that_stays_open_holds_a_quarter_of_the_log_and_refuses_nothing() {
         store.progress.consume(n..n + 1);
         store.settle(n).unwrap();
     }
-    // Two spares and the open segment come on top of scoring's quarter.
+    // In addition to scoring's quarter there are two spare segments and the open one.
     let share = SCORED.max_size / 4 + 3 * SCORED.segment_size;
     assert!(store.used() <= share, "{} bytes", store.used());
     let needed = store.needed();
@@ -92,7 +92,7 @@ fn a_trace_that_stays_open_holds_a_quarter_of_the_log_and_refuses_nothing() {
         needed.since_unix_nanos, needed.from,
         "what came before is forgotten"
     );
-    // From here on nothing is delivered, so telemetry uses the quarter, too.
+    // From now on nothing is delivered, so telemetry uses the quarter, too.
     let n_segments = SCORED.max_size / SCORED.segment_size - 2;
     for n in 0..4 * n_segments {
         let record = Record::new(0, 1, 2_000 + n, Bytes::new(), body.clone());
@@ -134,7 +134,7 @@ fn marks_are_read_back_and_never_delivered() {
 
 #[test]
 fn a_cursor_of_version_1_is_read() {
-    // As version 1 wrote it: low 7, one range above.
+    // A cursor in the format of version 1: low 7, and one range above it.
     let mut bytes = vec![0; 48 + 16 + 4];
     bytes[..8].copy_from_slice(b"SPANJCUR");
     for (at, value) in [(8, 1_u32), (12, 1)] {
@@ -169,7 +169,7 @@ fn a_request_that_is_sent_again_is_recognised_once_and_to_the_byte() {
         let body = Bytes::from(vec![n; 9_000]);
         Record::new(0, 1, arrived, Bytes::from_static(b"headers"), body)
     };
-    // The first record is too old to be sent again; the records fill several segments.
+    // The first record is too old to be sent again. The records fill several segments.
     for (n, arrived) in [(1, 1), (2, 15), (3, 16), (4, 20), (5, 20)] {
         store.append(&[&record(n, arrived * SECOND)]).unwrap();
     }

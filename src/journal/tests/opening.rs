@@ -1,4 +1,4 @@
-//! The time without a process that a start measures, on a real folder.
+//! The time without a process, as a start measures it, on a real folder.
 
 use std::path::Path;
 use std::sync::Arc;
