@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// A v1 group without a limit reports the largest multiple of the page size that fits into an
-/// `i64`; no machine has an exbibyte.
+/// Limit that a v1 group without a limit exceeds: it reports the largest multiple of the page size
+/// that fits into an `i64`, and no machine has an exbibyte.
 const NO_LIMIT_V1: usize = 1 << 60;
 
 /// Returns the lowest memory limit of our control group and all its parents, in bytes.
@@ -81,9 +81,9 @@ impl Hierarchy {
             Self::V1 => "memory.limit_in_bytes",
             Self::V2 => "memory.max",
         };
-        // Without a separate namespace, a container sees its group's path from the host's root but
-        // only the mounted part of the tree. A path outside of the mount (`/..`) means that our
-        // group is the root of the mount or above it.
+        // Without a separate namespace, a container reads its group's path from the host's root,
+        // but only a part of the tree is mounted. A path outside of the mount (`/..`) means that
+        // our group is the root of the mount or above it.
         let below_mount = group
             .strip_prefix(mount.root.trim_end_matches('/'))
             .filter(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -99,7 +99,7 @@ impl Hierarchy {
     }
 }
 
-/// Decodes a mount point, which has blanks as octal numbers.
+/// Decodes a mount point, in which spaces and similar characters are octal numbers.
 fn unescape(point: &str) -> String {
     point
         .replace("\\040", " ")

@@ -1,12 +1,12 @@
-//! When a request is acknowledged, and what sees it then.
+//! Decides when a request is acknowledged, and passes it on.
 //!
-//! - A request is refused before its body is read if a destination has no room for it.
-//! - Without a journal, it is acknowledged once the queues of all its destinations have it, and
-//!   refused if one of them has no room.
-//! - With a journal, it is acknowledged once it is durable for all its destinations, or in the log
-//!   of requests if only scoring needs it.
+//! - A request is refused before its body is read if a destination has no space for it.
+//! - Without a journal, a request is acknowledged once it is in the queues of all its destinations,
+//!   and refused if one of them has no space.
+//! - With a journal, a request is acknowledged once it is durable for all its destinations, or in
+//!   the log of requests if only scoring needs it.
 //! - A request that no destination accepts is acknowledged and counted as discarded.
-//! - Scoring, the recorder and the page see a request only once it is acknowledged, because the
+//! - Scoring, the recorder and the page get a request only once it is acknowledged, because the
 //!   sender of a refused request sends it again.
 
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::receive::{self, Acknowledgement, Received};
 use crate::telemetry::{MetricsPage, NothingReceived};
 use crate::transport::{KeepOutcome, QueueRefusal};
 
-/// Consumers of accepted requests besides forwarding and scoring. None of them blocks.
+/// Consumers of acknowledged requests, in addition to forwarding and scoring. None of them blocks.
 #[derive(Clone)]
 pub(super) struct Onlookers {
     pub(super) recorder: Option<Recorder>,
@@ -42,7 +42,7 @@ pub(super) struct RequestIntake {
     pub(super) forward: ForwardHandle,
     pub(super) scoring: Option<ScoringQueue>,
     pub(super) onlookers: Onlookers,
-    /// The log of requests, for those that are scored and not forwarded.
+    /// The log of requests, for requests that are scored and not forwarded.
     pub(super) journal: Option<JournalLog>,
     pub(super) rules: Arc<ArcSwap<Rules>>,
     pub(super) started: Instant,
@@ -57,7 +57,7 @@ impl receive::RequestSink for RequestIntake {
     }
 
     fn check_room(&self, signal: Signal, peer: PeerId, n_bytes: usize) -> Result<(), QueueRefusal> {
-        // A refused request counts too: its sender is alive and has more to send.
+        // Count a refused request, too: its sender is active and has more to send.
         self.last_offer.store(self.millis(), Ordering::Relaxed);
         self.forward.check_room(signal, peer, n_bytes)
     }
@@ -75,7 +75,7 @@ impl receive::RequestSink for RequestIntake {
         let peer = batch.peer;
         let seen = self.onlookers.need(signal).then(|| body.clone());
         let is_scored = !batch.spans.is_empty() && self.scoring.is_some();
-        // The log of the downstream has what scoring needs. Requests for a topic are in another.
+        // The log of the downstream contains all that scoring needs. A topic has a separate log.
         let journal = self.journal.as_ref().filter(|_| is_scored);
         let for_downstream = self.forward.keeps_for_downstream(signal);
         let journal = journal.filter(|_| !for_downstream);
@@ -96,7 +96,8 @@ impl receive::RequestSink for RequestIntake {
             }
         };
         if scored.is_none() && !is_kept {
-            // Forward first: the sender retries a refused request, which must not be scored twice.
+            // Forward first: if forwarding refuses the request, its sender retries it, and it must
+            // not be scored twice.
             self.forward.offer(request)?;
             take(None);
             return Ok(Acknowledgement::Now);
@@ -106,7 +107,7 @@ impl receive::RequestSink for RequestIntake {
         // again.
         let taken: KeepOutcome = Box::new(move |outcome| {
             if let Ok(Some(record)) = outcome {
-                // A topic's record is in a log that scoring does not read.
+                // Scoring does not read the log of a topic.
                 take(Some(record).filter(|_| is_in_log));
             }
             // The client may have disconnected.
@@ -115,7 +116,8 @@ impl receive::RequestSink for RequestIntake {
         let forward = self.forward.clone();
         let scored: KeepOutcome = match scored {
             None => taken,
-            // Its sender got no answer before the restart.
+            // The log has this request from before a restart: its sender got no answer and repeated
+            // it.
             Some((log, record)) if log.has(&record) => {
                 Box::new(move |kept| taken(kept.map(|_| None)))
             }
@@ -125,7 +127,7 @@ impl receive::RequestSink for RequestIntake {
                 }
                 let consumed = log.clone();
                 let appended = move |appended: Result<u64, AppendError>| {
-                    // The record needs no delivery.
+                    // The record of a request that is only scored needs no delivery.
                     consumed.consume(appended.ok());
                     if appended.is_ok() && !is_kept {
                         forward.discard(signal, n_items);
@@ -156,7 +158,7 @@ impl RequestIntake {
         .max(1)
     }
 
-    /// Waits until no request has arrived for `quiet`, counted from `begun`, but not beyond
+    /// Waits until no request has arrived for `quiet`, counted from `begun`, but no longer than
     /// `latest`. An agent that is stopped together with the sidecar sends its last spans only now.
     pub(super) async fn fall_quiet(&self, quiet: Duration, begun: Instant, latest: Instant) {
         loop {
@@ -196,7 +198,6 @@ impl Onlookers {
 
 // === LastRequest ===
 
-/// The time of the last request.
 #[derive(Clone)]
 pub(super) struct LastRequest {
     pub(super) started: Now,
@@ -205,8 +206,8 @@ pub(super) struct LastRequest {
 }
 
 impl LastRequest {
-    /// Logs a warning if no request has arrived after this time: most often the agent's exporter
-    /// has another endpoint.
+    /// Logs a warning if no request has arrived within `after`. The usual cause is an agent whose
+    /// exporter has another endpoint.
     pub(super) async fn report_silence(self, after: Duration, addresses: Addresses) {
         tokio::time::sleep(after).await;
         if self.millis.load(Ordering::Relaxed) == 0 {

@@ -1,5 +1,5 @@
 //! Handles each judgement on the thread that judged: exports it, counts the selected trajectories,
-//! and shows it.
+//! and passes it to the page.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub(super) fn judge(
             coverage.note(trajectories, evaluations);
             coverage.note(&[], alarms);
             let due = coverage.due();
-            // Log one line for any number of problems; `/v1/status` lists all.
+            // Log one line for any number of problems, because `/v1/status` lists all of them.
             if let Some(first) = due.first() {
                 CoverageProblem {
                     criterion: first.criterion,

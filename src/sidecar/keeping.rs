@@ -1,4 +1,4 @@
-//! Opens the journal at the start, passes its parts to forwarding and scoring, and closes it last.
+//! Opens the journal at the start, passes its logs to forwarding and scoring, and closes it last.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use crate::journal::{
 };
 use crate::telemetry::{MetricsSource, Telemetry};
 
-/// Maximum time that a start waits for another process to unlock the folder, and a stop for the
-/// disk.
+/// Maximum time that a start waits until another process unlocks the folder, and that a stop waits
+/// for the disk.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// The parts of a journal; all empty without one.
+/// The parts of a journal. All are empty without a journal.
 #[derive(Default)]
 pub(super) struct JournalParts {
     /// The log of requests.
@@ -33,13 +33,13 @@ pub(super) struct JournalParts {
     /// The open traces, for the scoring threads.
     pub(super) traces: Option<KeptTraces>,
     pub(super) metrics: Option<MetricsSource>,
-    /// The threads of the logs, in the order in which they must end. The log of requests is last,
-    /// because it records what happens to scores.
+    /// The threads of the logs, in the order in which they must stop. The log of requests is last,
+    /// because it records the outcome of scores.
     pub(super) keeping: Vec<Keeping>,
 }
 
 /// Opens the journal, if one is configured. While the folder is unusable, requests are refused and
-/// opening is retried: a restart repairs no disk.
+/// opening is retried, because a restart would not repair a disk.
 pub(super) async fn open_journal(
     config: &Config,
     mut rng: fastrand::Rng,
@@ -51,7 +51,7 @@ pub(super) async fn open_journal(
     let Some(directory) = journal.directory.as_ref().filter(|_| is_needed) else {
         return Ok(JournalParts::default());
     };
-    // The previous process may still be ending.
+    // The previous process may still be stopping.
     let give_up_at = now().instant + PATIENCE;
     let folder = loop {
         match JournalFolder::lock(directory) {
@@ -72,7 +72,7 @@ pub(super) async fn open_journal(
     let mut open = |contents, settings| {
         let (log, thread) = folder.open(contents, settings, clock, rng.fork(), telemetry)?;
         logs.push(log.clone());
-        // The log of requests ends last, because it records what happens to scores.
+        // The log of requests must stop last, because it records the outcome of scores.
         keeping.insert(0, thread);
         Ok::<_, JournalError>(log)
     };
@@ -109,8 +109,8 @@ pub(super) async fn open_journal(
     })
 }
 
-/// Writes the cursors and ends the threads. Waits for a limited time: a hanging disk must not block
-/// the process.
+/// Writes the cursors and stops the threads. Waits for a limited time, because a hanging disk must
+/// not block the process.
 pub(super) async fn write_down(journal: Vec<Keeping>) {
     let ended = tokio::task::spawn_blocking(move || journal.into_iter().for_each(Keeping::end));
     let _ = tokio::time::timeout(PATIENCE, ended).await;

@@ -1,5 +1,5 @@
-//! Follows the memory limit, which Kubernetes may change while a container runs (in-place resize):
-//! reads it at each `reload.interval`, and divides it anew.
+//! Follows the memory limit, which Kubernetes can change while a container runs (in-place resize).
+//! Reads the limit at each `reload.interval`, and divides it again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::config::{Bound, Budgets, Config};
 use crate::heap;
 use crate::telemetry::{MemoryLimitChanged, MemoryShared, Telemetry};
 
-/// The memory limit, and its division in force.
+/// The memory limit, and its current division.
 pub(super) struct MemoryWatch {
     config: Config,
     read: fn() -> Option<usize>,
@@ -42,18 +42,19 @@ impl MemoryWatch {
         }
     }
 
-    /// Returns the budgets, which follow the limit while [`Self::run`] runs.
+    /// Returns the budgets, which change with the limit while [`Self::run`] runs.
     pub(super) fn bounds(&self) -> &Budgets<Bound> {
         &self.bounds
     }
 
-    /// Assembly settings under the current memory limit.
+    /// Returns the assembly settings under the current memory limit.
     pub(super) fn assemble_settings(&self) -> assemble::Settings {
         self.config
             .assemble_settings(&self.config.budgets(self.limit))
     }
 
-    /// Follows the limit until aborted. With a `reload.interval` of 0 the limit is not read again.
+    /// Follows the limit until aborted. If `reload.interval` is 0, the limit is read only at the
+    /// start.
     pub(super) async fn run(mut self) {
         let interval = self.config.reload.interval.0;
         if interval == Duration::ZERO {

@@ -12,8 +12,8 @@ use super::now;
 use super::scoring::ScoringQueue;
 use crate::telemetry::{PeersFound, PeersUnresolved, Telemetry, Throttled};
 
-/// Interval between look-ups of the addresses: shorter than the router's, so that spanscore detects
-/// a change before its consequences arrive.
+/// Interval between look-ups of the addresses. It is shorter than the router's, so that spanscore
+/// detects a change before the change has consequences.
 const INTERVAL: Duration = Duration::from_secs(2);
 
 /// Maximum size of a file with addresses, in bytes.
@@ -42,7 +42,7 @@ impl PeerWatch {
         }
     }
 
-    /// Follows the replicas until aborted.
+    /// Follows the addresses until aborted.
     pub(super) async fn run(mut self) {
         let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -94,7 +94,7 @@ async fn addresses(peers: &str) -> io::Result<BTreeSet<String>> {
         let file = peers.to_owned();
         return tokio::task::spawn_blocking(move || read_addresses(&file)).await?;
     }
-    // The port does not matter.
+    // Any port: only the addresses are used.
     let found = tokio::net::lookup_host((peers, 0)).await?;
     Ok(found.map(|address| address.ip().to_string()).collect())
 }
@@ -108,7 +108,6 @@ fn read_addresses(file: &str) -> io::Result<BTreeSet<String>> {
     Ok(lines.map(str::to_owned).collect())
 }
 
-/// The known addresses.
 struct Members {
     known: Option<BTreeSet<String>>,
     /// Time of the last look-up that returned the known addresses; initially the start.
@@ -127,8 +126,8 @@ impl Members {
         self.known.as_ref().map(BTreeSet::len)
     }
 
-    /// Compares the answer to a look-up that began at `asked`. If the addresses differ, returns the
-    /// earliest time of the change.
+    /// Compares the answer to a look-up that began at `asked` with the known addresses. If they
+    /// differ, returns the earliest time at which the change can have happened.
     fn see(&mut self, addresses: BTreeSet<String>, asked: Now) -> Option<Now> {
         let since = std::mem::replace(&mut self.confirmed, asked);
         if self.known.as_ref() == Some(&addresses) {
@@ -158,14 +157,14 @@ mod tests {
             .collect()
     }
 
-    /// Traces that were opened between two answers may have begun elsewhere.
+    /// Traces that began between two answers may have begun in another replica.
     #[test]
     fn a_change_counts_from_the_last_answer_that_was_the_same() {
         let mut members = Members::new(at(0));
         let since = |changed: Option<Now>| changed.map(|since| since.unix_nanos / 1_000_000_000);
         assert_eq!(since(members.see(set(&["a"]), at(1))), Some(0));
         assert_eq!(since(members.see(set(&["a"]), at(3))), None);
-        // The name server is unreachable from 5 to 7.
+        // The name server must be unreachable from 5 to 7.
         assert_eq!(since(members.see(set(&["b", "a"]), at(9))), Some(3));
         assert_eq!(since(members.see(set(&["a", "b"]), at(11))), None);
         assert_eq!(since(members.see(set(&["a"]), at(13))), Some(11));

@@ -54,7 +54,7 @@ impl Ports {
         } else {
             None
         };
-        // Probes and scrapers have no certificate; the guard decides which requests need one.
+        // Probes and scrapers have no certificate, so the guard decides which requests need one.
         let tls = config
             .admin
             .tls
@@ -79,13 +79,13 @@ impl Ports {
     }
 }
 
-/// Maximum number of sender connections. An agent opens a handful.
+/// Maximum number of connections of senders. An agent opens few.
 const MAX_CONNECTIONS: usize = 4096;
 
 /// Maximum number of connections to the admin port: probes, scrapers, listeners, API clients.
 const MAX_ADMIN_CONNECTIONS: usize = 64;
 
-/// File descriptors that are reserved for the admin port, destinations and files.
+/// Number of file descriptors that are reserved for the admin port, destinations and files.
 const KEPT_DESCRIPTORS: usize = 256;
 
 /// Returns the connection slots of senders, and separate slots of the admin port.
@@ -136,7 +136,7 @@ impl Doors {
         let mut closing = self.closing.subscribe();
         let heartbeat = telemetry.heartbeat(port.setting(), now().instant);
         let shutdown = async move {
-            // A dropped sender also closes the ports.
+            // If the sender was dropped, the ports are closed, too.
             let _ = closing.wait_for(|closing| *closing).await;
         };
         self.serving
@@ -148,11 +148,12 @@ impl Doors {
         self.serving.is_empty()
     }
 
-    /// Accepts no further connections; requests in progress may end within the grace period.
+    /// Accepts no further connections. Requests in progress may be completed within the grace
+    /// period.
     pub(super) async fn close(mut self, grace: Duration) {
         self.closing.send_replace(true);
         let all = async { while self.serving.join_next().await.is_some() {} };
-        // Dropping the set aborts unfinished requests; their senders still have the data.
+        // Dropping the set aborts unfinished requests. Their senders still have the data.
         let _ = tokio::time::timeout(grace, all).await;
     }
 }

@@ -1,6 +1,6 @@
-//! The scoring threads' use of the journal. At the start each thread rebuilds the open traces of
-//! its partition. Then the threads report which records are still needed, and at the end they may
-//! leave open traces in the journal.
+//! The scoring threads' use of the journal. At the start, each thread rebuilds the open traces of
+//! its partition. Then the threads report which records they still need. At a stop, they can retain
+//! open traces in the journal.
 
 use std::io;
 use std::ops::Range;
@@ -20,13 +20,13 @@ use crate::telemetry::{
 };
 
 /// If no process ran for at most this time, senders were still retrying, and complete the traces
-/// after the start. It is the default deadline of OTLP exporters.
+/// after the start. It is the default timeout of OTLP exporters.
 const SENDERS_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Interval at which the journal gets the numbers of the needed records.
+/// Interval at which the threads report to the journal which records they need.
 const NEED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum bytes of records that each thread reads at once.
+/// Maximum bytes of records in one read of a thread.
 const MAX_READ: usize = 4 << 20;
 
 /// Interval between the heartbeats of a thread that waits for other threads.
@@ -37,19 +37,19 @@ const BEAT: Duration = Duration::from_millis(200);
 pub(super) struct KeptTraces {
     log: JournalLog,
     marks: JudgedMarks,
-    /// True if replicas may have received spans while no process ran.
+    /// True if other replicas may have received spans while no process ran.
     has_peers: bool,
-    /// True if a stop leaves open traces in the journal, unjudged.
+    /// True if a stop retains open traces in the journal, unjudged.
     keeps_open: bool,
 }
 
-/// The journal of one scoring thread. When the value is dropped, even by a panic, other threads
-/// stop waiting for this thread, and the journal keeps the records that this thread still needed.
+/// The journal of one scoring thread. When this value is dropped, even by a panic, other threads
+/// stop waiting for this thread, and the journal retains the records that this thread still needed.
 #[derive(Debug)]
 pub(super) struct KeptPartition {
     index: usize,
     all: Arc<SharedKept>,
-    /// True once the journal was read: only then does the thread report needed records.
+    /// True once the journal was read. Only then does the thread report needed records.
     is_rebuilt: bool,
     need_at: Option<Instant>,
 }
@@ -73,7 +73,7 @@ struct State {
     /// Totals over the threads that have rebuilt their traces.
     rebuilt: Rebuilt,
     begun: Option<Instant>,
-    /// Number of threads that have not ended.
+    /// Number of threads that have not stopped.
     n_running: usize,
     n_kept_open: usize,
 }
@@ -90,7 +90,7 @@ struct Rebuilt {
     n_marks: usize,
     /// True if records could not be read.
     is_damaged: bool,
-    /// The error that ended reading.
+    /// The error that ended the reading.
     error: Option<io::Error>,
 }
 
@@ -143,8 +143,8 @@ impl KeptTraces {
 
 impl KeptPartition {
     /// Rebuilds the open traces of this thread, once the journal is open. Then waits for the other
-    /// threads, because one thread's trace may have results for a trace of another thread. Traces
-    /// settle as if their spans had arrived now. No request was accepted until then, so no new span
+    /// threads, because one thread's trace may have results for another thread's trace. Traces
+    /// settle as if their spans had arrived now. Until then no request is accepted, so no new span
     /// arrives before the rebuilt ones.
     pub(super) fn rebuild<C: CrossTraceAccess>(
         &mut self,
@@ -162,7 +162,7 @@ impl KeptPartition {
             return;
         };
         pipeline.mark_judged();
-        // The silence ends at the opening, however late this thread reads it.
+        // The silence ends when the journal is opened, even if this thread reads it later.
         let silence = past.silence;
         let is_whole = is_patient(silence);
         if is_whole && !all.kept.has_peers {
@@ -176,7 +176,7 @@ impl KeptPartition {
         }
         self.is_rebuilt = true;
         all.rebuilt(rebuilt, silence, telemetry);
-        // If the process is killed soon, the next start needs this time at which the memory of
+        // If the process is killed soon, the next start needs the time at which the memory of
         // traces began.
         let needed = Needed {
             from: past.needed.from,
@@ -186,7 +186,7 @@ impl KeptPartition {
         all.wait_for_others(&mut beat);
     }
 
-    /// Reports the needed records to the journal. The pipeline has taken every record below
+    /// Reports the needed records to the journal. The pipeline has received every record below
     /// `taken_below`.
     pub(super) fn need<C: CrossTraceAccess>(
         &mut self,
@@ -209,7 +209,7 @@ impl KeptPartition {
         self.all.kept.keeps_open
     }
 
-    /// Counts the open traces, which stay in the journal.
+    /// Counts the open traces, which are retained in the journal.
     pub(super) fn keep_open<C: CrossTraceAccess>(&self, pipeline: &Pipeline<C>) {
         self.all.state.lock().n_kept_open += pipeline.stats().n_open;
     }
@@ -240,7 +240,7 @@ impl SharedKept {
         Some(past)
     }
 
-    /// Adds the counts of a thread. The last thread reports for all.
+    /// Adds the counts of a thread. The last thread reports the totals.
     fn rebuilt(&self, rebuilt: Rebuilt, silence: Option<Duration>, telemetry: &Telemetry) {
         let mut state = self.state.lock();
         state.rebuilt.add(rebuilt);
@@ -292,8 +292,8 @@ impl SharedKept {
         let Some(mut need) = state.needs.of_all() else {
             return;
         };
-        // Read the marks after the threads' needs: a thread adds the mark of a judged trace before
-        // it stops needing the trace.
+        // Read the marks after the threads' needs, because a thread adds the mark of a judged trace
+        // before it stops needing the trace.
         if let Some(oldest) = self.kept.marks.oldest() {
             need.from = oldest.min(need.from);
         }
@@ -321,8 +321,8 @@ fn is_patient(silence: Option<Duration>) -> bool {
     silence.is_some_and(|silence| silence <= SENDERS_PATIENCE)
 }
 
-/// Inserts the content of the journal, and closes judged traces at the records where they were
-/// judged.
+/// Inserts the records of the journal into the pipeline, and closes each judged trace at the record
+/// where it was judged.
 fn restore<C: CrossTraceAccess>(
     past: &mut Past,
     pipeline: &mut Pipeline<C>,

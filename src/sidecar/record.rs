@@ -1,6 +1,6 @@
-//! Writes received requests to a folder (`run --record DIR`), where `inspect`, `replay` and `init`
-//! read them. A separate thread writes, so that a slow disk delays no request: requests that do not
-//! fit into its queue are not recorded.
+//! Writes received requests to a folder (`run --record DIR`), from which `inspect`, `replay` and
+//! `init` read them. A separate thread writes, so that a slow disk delays no request. Requests that
+//! do not fit into the queue of the thread are not recorded.
 
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -24,7 +24,7 @@ const MAX_SIZE: u64 = 64 << 20;
 const MAX_WAITING: usize = 4 << 20;
 const MAX_REQUESTS: usize = 256;
 
-/// The enqueuing end of the recorder. Never waits.
+/// Enqueues requests for the recorder. Never waits.
 #[derive(Debug, Clone)]
 pub(super) struct Recorder {
     sender: SyncSender<Recorded>,
@@ -50,7 +50,7 @@ struct Shared {
 }
 
 impl Recorder {
-    /// Starts the thread, if there is a folder. The thread ends when the recorder is dropped.
+    /// Starts the thread, if there is a folder. The thread stops when the recorder is dropped.
     pub(super) fn start(folder: Option<&Path>) -> io::Result<(Option<Self>, Recording)> {
         let Some(folder) = folder else {
             return Ok((None, Recording(None)));
@@ -80,7 +80,8 @@ impl Recorder {
     /// Records a request, unless the queue is full.
     pub(super) fn offer(&self, signal: Signal, body: &Bytes, unix_nanos: u64) {
         let waiting = &self.shared.n_waiting_bytes;
-        // Compare before adding: a request larger than the queue may pass an empty one.
+        // Compare before adding, so that an empty queue accepts a request that is larger than the
+        // queue.
         let before = waiting.fetch_add(body.len(), Ordering::Relaxed);
         let recorded = Recorded {
             signal,
@@ -97,8 +98,8 @@ impl Recorder {
 }
 
 impl Recording {
-    /// Waits until everything is written, for a limited time: a hanging disk must not cost the
-    /// scores.
+    /// Waits until everything is written, for a limited time, because a hanging disk must not delay
+    /// the scores.
     pub(super) async fn finish(self, patience: Duration) {
         if let Some(thread) = self.0 {
             let joined = tokio::task::spawn_blocking(move || thread.join().is_ok());
@@ -136,7 +137,7 @@ fn write_all(inbox: &Receiver<Recorded>, shared: &Shared, files: &mut RecordFile
     }
 }
 
-/// The files of a folder, oldest first, within a total size.
+/// The files of a folder, oldest first, limited in total size.
 #[derive(Debug)]
 struct RecordFiles {
     folder: PathBuf,
@@ -157,7 +158,7 @@ impl RecordFiles {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if let Some(part) = name.strip_prefix('.').filter(|name| is_ours(name)) {
-                // The file is incomplete.
+                // The file is incomplete, because the process ended while writing it.
                 fs::remove_file(folder.join(format!(".{part}")))?;
             } else if is_ours(&name) {
                 known.push((name, entry.metadata()?.len()));
@@ -173,7 +174,7 @@ impl RecordFiles {
         })
     }
 
-    /// Writes a file atomically, readable by its owner alone. Never touches other files of the
+    /// Writes a file atomically. Only its owner can read it. Never changes other files of the
     /// folder.
     fn write(&mut self, signal: Signal, unix_millis: u64, body: &[u8]) -> io::Result<()> {
         let size = body.len() as u64;
@@ -207,7 +208,7 @@ impl RecordFiles {
             .write_all(body)
             .and_then(|()| fs::rename(&part, self.folder.join(&name)));
         if let Err(error) = written {
-            // Report the first error.
+            // Ignore a second error and report the first.
             let _ = fs::remove_file(&part);
             return Err(error);
         }

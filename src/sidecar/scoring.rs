@@ -1,6 +1,7 @@
-//! The scoring queue and its threads. Batches are divided by trace id among the threads; each
+//! The scoring queue and its threads. Batches are divided among the threads by trace id. Each
 //! thread has a queue in the order of arrival, and all queues share a limit in bytes. Judging has
-//! separate threads because a huge trace may take long to judge, and telemetry must not wait.
+//! separate threads, because judging a huge trace may take long, and telemetry must not wait for
+//! it.
 
 mod shared;
 mod shared_traces;
@@ -36,7 +37,7 @@ pub(super) use worker::report;
 /// Maximum number of batches in the queue of a thread.
 const MAX_BATCHES: usize = 4096;
 
-/// The receivers' end of the scoring queue. Never waits.
+/// The handle with which receivers enqueue batches. Never waits.
 #[derive(Debug, Clone)]
 pub(super) struct ScoringQueue {
     /// One sender for each thread.
@@ -45,8 +46,8 @@ pub(super) struct ScoringQueue {
 }
 
 impl ScoringQueue {
-    /// Starts a thread for each judge. The threads judge the open traces and end when the last
-    /// handle is dropped.
+    /// Starts a thread for each judge. When the last handle is dropped, the threads judge the open
+    /// traces and stop.
     pub(super) fn start(
         settings: Settings,
         bounds: impl Into<ScoringBounds>,
@@ -65,7 +66,7 @@ impl ScoringQueue {
         Ok((queue, threads))
     }
 
-    /// Returns the queue, and the work of each thread.
+    /// Returns the queue, and the worker of each thread.
     fn prepare(
         settings: Settings,
         bounds: impl Into<ScoringBounds>,
@@ -77,8 +78,8 @@ impl ScoringQueue {
         let n_threads = judges.len();
         let kept = kept.map(|kept| kept.divide(n_threads));
         let mut kept = kept.into_iter().flatten();
-        // Memory of traces begins here, before a port is open, and not when the threads first run:
-        // a trace that begins in between is complete.
+        // The memory of traces begins here, before a port is open, and not when the threads first
+        // run, so that a trace that begins in between counts as complete.
         let started = now();
         let traces = SharedTraces::new(CrossTraces::new(&settings, started), n_threads);
         let shared = Arc::new(ScoringState::new(
@@ -116,7 +117,7 @@ impl ScoringQueue {
     }
 
     /// Enqueues a batch for scoring, or counts it as unscored and marks its traces. `record` is the
-    /// number of the request's journal record; numbers only grow.
+    /// number of the request's journal record. Numbers only grow.
     pub(super) fn offer(&self, batch: Batch, record: Option<u64>) {
         self.take_or_mark(batch, record);
         if let Some(record) = record {
@@ -135,7 +136,7 @@ impl ScoringQueue {
         if batch.spans.is_empty() {
             return;
         }
-        // A batch costs at least one slot, so that no peer uses all slots.
+        // Charge for at least one slot, so that no peer can use all slots.
         let size = batch.size().max(self.shared.waiting.max() / MAX_BATCHES);
         let Some(waiting) = self.shared.waiting.charge(batch.peer, size) else {
             return self.mark_unscored(batch);
@@ -169,12 +170,13 @@ impl ScoringQueue {
     pub(super) fn peers_changed(&self, since: Now, noticed: Now) {
         for thread in &self.shared.threads {
             let mut changed = thread.peers_changed.lock();
-            // The period starts before the first unread change and ends after the last one.
+            // The period begins with the first change that the thread has not read, and ends with
+            // the last one.
             changed.get_or_insert((since, noticed)).1 = noticed;
         }
     }
 
-    /// Closes traces sooner from here on (`spanscore drain`).
+    /// Closes traces sooner from now on (`spanscore drain`).
     pub(super) fn begin_drain(&self) {
         self.shared.draining.store(true, Ordering::Relaxed);
     }
@@ -198,7 +200,7 @@ impl ScoringQueue {
     }
 }
 
-/// Returns the name of a thread and of its heartbeat; a single thread has no number.
+/// Returns the name of a thread and of its heartbeat. A single thread has no number.
 fn thread_name(name: &str, index: usize, n_threads: usize) -> String {
     match n_threads {
         1 => name.to_owned(),

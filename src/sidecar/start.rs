@@ -1,5 +1,5 @@
-//! Starts the stages in the order in which data meets them, the ports last, so that every stage is
-//! ready when a request is answered.
+//! Starts the stages in the order in which data passes through them, the ports last, so that every
+//! stage is ready before a request is answered.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -43,7 +43,7 @@ use crate::sync::Mutex;
 use crate::telemetry::{MetricsSource, Phase, Telemetry};
 use crate::transport::Undelivered;
 
-/// Time without a request after the start until a warning is logged.
+/// Time without a request after which a warning is logged.
 pub(super) const SILENCE: Duration = Duration::from_secs(60);
 
 /// Returns the number of CPUs that the process may use, by its affinity and its cgroup's quota.
@@ -51,7 +51,7 @@ fn n_cpus() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// The basis of all stages.
+/// Values that starting the other stages needs.
 struct Ground {
     config: Config,
     started: Now,
@@ -61,7 +61,7 @@ struct Ground {
     rng: fastrand::Rng,
 }
 
-/// The criteria, what is done with judgements by them, and the tasks behind both.
+/// Exporter, register and page, and their tasks.
 struct ScorePlane {
     exporter: Exporter,
     exporting: ExportTasks,
@@ -150,7 +150,7 @@ impl Sidecar {
 }
 
 impl Ground {
-    /// Binds the ports, which are not served yet.
+    /// Binds the ports, but does not serve them yet.
     async fn bind(
         config: Config,
         cgroup_limit: fn() -> Option<usize>,
@@ -169,7 +169,7 @@ impl Ground {
         Ok((ground, ports))
     }
 
-    /// Returns the settings of the receivers, unless the downstream is this process.
+    /// Returns the settings of the receivers, or an error if the downstream is this process.
     async fn receiving(&self) -> Result<receive::Settings, StartError> {
         let destination = self.config.forward_destination();
         if let Some(destination) = &destination {
@@ -283,8 +283,8 @@ impl Ground {
         })
     }
 
-    /// Starts the threads that judge. A process that reads a topic judges only that topic; the
-    /// requests that it receives are only written and forwarded.
+    /// Starts the threads that judge. A process that reads a topic judges only that topic: it
+    /// writes and forwards the requests that it receives, but does not judge them.
     fn start_judging(
         &self,
         journal: &mut JournalParts,
@@ -311,7 +311,7 @@ impl Ground {
             return Ok(judging);
         }
         if config.scoring.enabled && !config.kafka.read.enabled {
-            // Criteria from the state file count, too.
+            // Criteria from the state file can have `scope: session`, too.
             settings.session.max_size = bounds.sizes().map_or(0, |sizes| sizes.sessions);
             let (queue, threads) = ScoringQueue::start(
                 settings,
@@ -329,14 +329,14 @@ impl Ground {
 
     fn n_threads(&self) -> usize {
         let settings = self.memory_watch.assemble_settings();
-        // The threads that judge a topic have separate memory for each partition.
+        // Threads that judge a topic divide the memory by partition.
         let reads = self.config.kafka.read.enabled;
         let max_open_size = if reads { usize::MAX } else { settings.max_open_size };
         let threads = self.config.scoring.threads;
         threads.or(n_cpus(), max_open_size, settings.size_limit)
     }
 
-    /// Returns the receivers' end of forwarding and scoring.
+    /// Returns the handle with which receivers forward and score requests.
     fn intake(
         &self,
         forward: ForwardHandle,
@@ -356,7 +356,6 @@ impl Ground {
         })
     }
 
-    /// Opens the admin port.
     fn open_admin(
         &self,
         port: Port,
@@ -384,8 +383,8 @@ impl Ground {
             api,
             page: assets,
         };
-        // Set the phase before the first probe can arrive. A judge is ready once it has joined the
-        // group.
+        // Set the phase before the first probe can arrive. A process that only judges a topic is
+        // ready once it has joined the group.
         let kafka = &self.config.kafka;
         if !kafka.read.enabled || kafka.write.enabled {
             self.telemetry.enter(Phase::Serving);
@@ -417,7 +416,7 @@ impl Ground {
 }
 
 impl ScorePlane {
-    /// Returns what a judging thread does with its judgements.
+    /// Returns the function that handles a judging thread's judgements.
     fn judge(&self) -> Judge {
         judge(
             self.exporter.clone(),
@@ -435,7 +434,6 @@ impl ScorePlane {
     }
 }
 
-/// Returns the limits of scoring.
 fn scoring_bounds(
     config: &Config,
     bounds: &Budgets<Bound>,

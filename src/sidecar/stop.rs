@@ -1,6 +1,6 @@
-//! What happens at SIGTERM, in the order in which it happens: requests are accepted until senders
-//! fall quiet, open traces are judged, queues are delivered until the deadline, and the journal is
-//! closed last. `spanscore drain` begins earlier and refuses nothing.
+//! Stops the sidecar at SIGTERM: accepts requests until senders fall quiet, judges open traces,
+//! delivers queues until the deadline, and closes the journal last. `spanscore drain` begins
+//! earlier and refuses nothing.
 
 use std::time::Duration;
 
@@ -9,19 +9,20 @@ use super::{Sidecar, now};
 use crate::export;
 use crate::telemetry::{DrainBegun, Phase, Stopped};
 
-/// Time that requests in flight get after the listeners close.
+/// Time for requests in flight to complete after the listeners close.
 const LAST_REQUESTS: Duration = Duration::from_secs(2);
 
-/// Share of the shutdown deadline that is reserved for judging and delivering, if senders never
-/// stop sending.
+/// Share of the shutdown deadline that is reserved for judging and delivering, in case senders
+/// never stop sending.
 const KEPT_FOR_DELIVERY: f64 = 0.4;
 
-/// Share of the shutdown deadline that is reserved for delivering scores, if judging takes long.
+/// Share of the shutdown deadline that is reserved for delivering scores, in case judging takes
+/// long.
 const KEPT_FOR_LAST_SCORES: f64 = 0.1;
 
 impl Sidecar {
-    /// Starts the drain (`spanscore drain`): closes traces sooner and sends scores at once, and
-    /// still accepts requests. The sidecar is not ready from here on.
+    /// Starts the drain (`spanscore drain`): closes traces sooner, sends scores immediately, and
+    /// still accepts requests. From now on the sidecar is not ready.
     pub fn begin_drain(&self) {
         self.telemetry.enter(Phase::Draining);
         DrainBegun {}.emit(&self.telemetry);
@@ -56,14 +57,15 @@ impl Sidecar {
         let begun = now().instant;
         let deadline_at = begun + deadline;
 
-        // 1. Senders send their last requests. Requests beyond what can be queued are refused.
+        // 1. Senders send their last requests. Requests that do not fit into the queues are
+        // refused.
         telemetry.enter(Phase::Draining);
         intake.forward.begin_drain();
         #[cfg(feature = "kafka")]
         if let Some(reading) = &reading {
             reading.begin_stop();
         }
-        // A process that only reads has no senders.
+        // A process that only reads a topic has no senders.
         let quiet = if doors.is_empty() { Duration::ZERO } else { quiet };
         let latest = begun + deadline.mul_f64(1.0 - KEPT_FOR_DELIVERY);
         intake.fall_quiet(quiet, begun, latest).await;
@@ -71,14 +73,14 @@ impl Sidecar {
         doors.close(grace).await;
         background.shutdown().await;
 
-        // 2. Without the last handle of the scoring queue, its threads judge the open traces,
-        // export their scores and end. Scores that are exported too late are lost, or with a
-        // journal judged at the next start.
+        // 2. When the last handle of the scoring queue is dropped, the threads judge the open
+        // traces, export their scores and stop. Scores that are exported too late are lost, or with
+        // a journal judged again at the next start.
         let forward = intake.forward.clone();
         drop(intake);
         let judged = tokio::task::spawn_blocking(move || {
             for thread in scoring {
-                // A panic was reported when it happened.
+                // If the thread panicked, the panic was reported then.
                 let _ = thread.join();
             }
         });
@@ -86,20 +88,21 @@ impl Sidecar {
         let _ = tokio::time::timeout_at(latest.into(), judged).await;
         recording.finish(LAST_REQUESTS).await;
 
-        // 3. All queues deliver until the deadline. The rest stays in the journal, or is dropped.
+        // 3. All queues deliver until the deadline. Undelivered items stay in the journal, or are
+        // dropped.
         forward.close(deadline_at);
-        // A panicked delivery was reported, and must not abort the stop.
+        // If a delivery panicked, the panic was reported, and the stop must continue.
         let forwarded = async { while forwarding.join_next().await.is_some() {} };
         let ((), scores_left) = tokio::join!(forwarded, exporting.drain(deadline_at));
 
-        // 4. The journal records what was delivered, and is unlocked.
+        // 4. The journal records which requests were delivered, and is unlocked.
         let is_kept = !journal.is_empty();
         write_down(journal).await;
 
         admin.close(Duration::from_millis(200)).await;
         drop(end_watching);
         while watching.join_next().await.is_some() {}
-        // The item counts include items left by a panicked delivery.
+        // The item counts include items that a panicked delivery did not deliver.
         let item_counts = telemetry.item_counts();
         let n_queued: u64 = item_counts.values().map(|books| books.queued).sum();
         let dropped = item_counts.values().map(|books| &books.dropped);

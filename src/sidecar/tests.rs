@@ -123,7 +123,7 @@ async fn the_last_request_is_a_metric() {
 #[tokio::test]
 async fn a_request_puts_the_end_off_but_not_beyond_the_latest() {
     let (intake, quiet) = (intake(), Duration::from_millis(20));
-    // Begun so long ago that the quiet time is over.
+    // The stop began so long ago that the quiet time is over.
     let begun = now().instant - quiet;
     let received = Received {
         signal: Signal::Logs,
@@ -136,7 +136,7 @@ async fn a_request_puts_the_end_off_but_not_beyond_the_latest() {
     intake
         .fall_quiet(quiet, begun, begun + Duration::from_secs(60))
         .await;
-    // The time of the last request is stored in milliseconds.
+    // The time of the last request is rounded to milliseconds.
     assert!(now().instant >= begun + 2 * quiet - Duration::from_millis(1));
     intake
         .fall_quiet(Duration::from_secs(3_600), now().instant, now().instant)

@@ -1,4 +1,4 @@
-//! Judges spans that are read from Kafka: each thread is a member of one consumer group and judges
+//! Judges spans that are read from Kafka. Each thread is a member of one consumer group and judges
 //! the partitions that the group assigns to it. A process uses all its CPUs, and any number of
 //! processes share a topic.
 
@@ -30,7 +30,6 @@ use crate::telemetry::{
 use member::{Member, ReaderPlan};
 use status::{JudgesStatus, count};
 
-/// The threads that judge a topic.
 pub(super) struct TopicJudges {
     shared: Arc<Shared>,
 }
@@ -45,20 +44,20 @@ struct Shared {
     telemetry: Arc<Telemetry>,
     exporter: Exporter,
     status: JudgesStatus,
-    /// Writes unreadable records aside, if there is a topic for them.
+    /// Writes unreadable records to the set-aside topic, if one is configured.
     aside: Option<AsideWriter>,
     is_stopping: AtomicBool,
-    /// The topic's number of partitions; 0 until it is known.
+    /// The topic's number of partitions; 0 until the brokers have reported it.
     n_partitions: AtomicI32,
-    /// The number of partitions before partitions were added; 0 if none were.
+    /// The number of partitions before some were added; 0 if none were added.
     n_partitions_before: AtomicI32,
-    /// Number of threads that have not joined the group.
+    /// Number of threads that have not joined the group yet.
     n_joining: AtomicUsize,
     lines: Mutex<Throttled<String>>,
 }
 
 impl TopicJudges {
-    /// Starts a thread for each judge.
+    /// Starts the judging threads.
     pub(super) fn start(
         config: Kafka,
         settings: Settings,
@@ -85,7 +84,7 @@ impl TopicJudges {
                 max_replay: config.read.max_replay.0,
             },
             settings: Settings {
-                // A partition has all spans of its traces, so no trace is torn by replicas.
+                // A partition contains all spans of its traces, so replicas never tear a trace.
                 warm_up: Duration::ZERO,
                 has_peers: false,
                 ..settings
@@ -128,7 +127,7 @@ impl TopicJudges {
         Ok((Self { shared }, threads))
     }
 
-    /// Stops the threads once their scores are delivered.
+    /// Makes the threads stop once their scores are delivered.
     pub(super) fn begin_stop(&self) {
         self.shared.is_stopping.store(true, Ordering::Release);
     }
@@ -153,7 +152,7 @@ impl Shared {
         (n > 0).then_some(n)
     }
 
-    /// Sets the topic's number of partitions, and logs a change.
+    /// Records the topic's number of partitions, and logs a change.
     fn found_partitions(&self, n_partitions: i32) {
         let before = self.n_partitions.swap(n_partitions, Ordering::Relaxed);
         if before != 0 && before != n_partitions {
@@ -167,7 +166,7 @@ impl Shared {
         }
     }
 
-    /// Returns true if a log line of this kind is due.
+    /// Returns true if a log line of this kind may be logged now.
     fn may_log(&self, kind: &str) -> bool {
         let mut lines = self.lines.lock();
         lines.ready(kind.to_owned(), now().instant).is_some()
@@ -208,7 +207,7 @@ impl Shared {
     }
 }
 
-/// Counts judgements, and sends them to the exporter.
+/// Counts judgements and exports them.
 struct JudgeSink {
     judge: Judge,
     rules: Arc<Rules>,

@@ -17,7 +17,7 @@ use crate::fair::{Charge, FairBudget};
 use crate::sync::Mutex;
 use crate::telemetry::Telemetry;
 
-/// Maximum number of ids in a thread's list of unscored traces: 1 MiB. Further ids go into a
+/// Maximum number of ids in a thread's list of unscored traces: 1 MiB. Further ids are added to a
 /// filter.
 const MAX_UNSCORED: usize = 65_536;
 
@@ -25,7 +25,7 @@ const MAX_UNSCORED: usize = 65_536;
 pub(in crate::sidecar) struct ScoringBounds {
     /// Maximum bytes in the scoring queues.
     pub(in crate::sidecar) queue: Bound,
-    /// Limits on the memory for traces, if they can change.
+    /// Returns the limits on the memory for traces; `None` if they cannot change.
     pub(in crate::sidecar) traces: Option<SizesNow>,
 }
 
@@ -33,7 +33,7 @@ pub(in crate::sidecar) struct ScoringBounds {
 pub(in crate::sidecar) type SizesNow = Box<dyn Fn() -> Sizes + Send + Sync>;
 
 impl ScoringBounds {
-    /// Returns the current limits on the memory for traces, if they can change.
+    /// Returns the current limits on the memory for traces; `None` if they cannot change.
     pub(in crate::sidecar) fn sizes(&self) -> Option<Sizes> {
         self.traces.as_ref().map(|now| now())
     }
@@ -57,7 +57,6 @@ impl From<usize> for ScoringBounds {
     }
 }
 
-/// State that the receivers and the threads share.
 #[derive(Debug)]
 pub(super) struct ScoringState {
     pub(super) rules: Arc<ArcSwap<Rules>>,
@@ -73,12 +72,12 @@ pub(super) struct ScoringState {
     pub(super) threads: Vec<OfThread>,
 }
 
-/// The shared state of one thread.
+/// State of one thread that receivers and other threads access.
 #[derive(Debug, Default)]
 pub(super) struct OfThread {
     pub(super) unscored: Mutex<Unscored>,
     /// A change of the replicas that this thread has not read yet: the earliest time at which it
-    /// can have happened, and the time at which it was noticed.
+    /// can have happened, and the time at which it was detected.
     pub(super) peers_changed: Mutex<Option<(Now, Now)>>,
     held: Held,
 }
@@ -92,7 +91,7 @@ struct Held {
     recent_size: AtomicUsize,
 }
 
-/// Traces with spans that were forwarded unscored, for the thread to mark.
+/// Traces with spans that were forwarded unscored. The thread must mark them.
 #[derive(Debug, Default)]
 pub(super) struct Unscored {
     pub(super) trace_ids: Vec<TraceId>,
@@ -100,12 +99,13 @@ pub(super) struct Unscored {
     pub(super) others: TraceIdFilter,
 }
 
-/// The spans of a request for one thread. Boxed, because a channel allocates all its slots at once.
+/// The spans of a request for one thread. They are boxed, because a channel allocates all its slots
+/// in advance.
 #[derive(Debug)]
 pub(super) struct Arrived {
-    /// Time of arrival: timers count from arrival, not from the end of queueing.
+    /// Time of arrival. Timers count from the arrival, not from the end of the wait in the queue.
     pub(super) at: Now,
-    /// The charge of the request, shared by all its parts because they share memory.
+    /// The charge of the request. All its batches share it, because they share memory.
     pub(super) waiting: Arc<Charge>,
     pub(super) batch: Batch,
     /// The number of the request's journal record.
@@ -136,7 +136,7 @@ impl ScoringState {
         }
     }
 
-    /// Sets a thread's memory use, and returns the sum of all threads.
+    /// Records a thread's memory use, and returns the sum of all threads.
     pub(super) fn hold(&self, index: usize, stats: &Stats) -> Stats {
         self.threads[index].held.set(stats);
         let threads = self.threads.iter();

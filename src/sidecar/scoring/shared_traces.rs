@@ -1,4 +1,4 @@
-//! Data that one trace reports for another, behind one lock for all scoring threads, and the
+//! Data that one trace reports for another trace, behind one lock for all scoring threads, and the
 //! progress of each thread.
 
 use std::sync::{Arc, Condvar, PoisonError};
@@ -10,16 +10,15 @@ use otlp::span::Now;
 use crate::sidecar::now;
 use crate::sync::Mutex;
 
-/// Maximum wait for other threads to add data that is due at the same moment, before a thread
-/// judges a trace that this data may complete. Later data revises the verdicts.
+/// Before a thread judges a trace, maximum time to wait until other threads have added data that is
+/// due at the same time and may complete the trace. Data that is added later revises the verdicts.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Maximum such wait when the sidecar stops, because no verdict is revised afterwards. A thread
-/// that takes longer judges a trace as large as a quarter of the memory of open traces, or is
-/// stuck.
+/// The maximum when the sidecar stops, because then no verdict is revised later. A thread that
+/// takes longer is stuck, or judges a trace as large as a quarter of the memory of open traces.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Data that one trace reports for another, shared by all threads.
+/// Data that one trace reports for another trace, shared by all threads.
 #[derive(Debug)]
 pub(super) struct SharedTraces {
     state: Mutex<State>,
@@ -32,13 +31,12 @@ struct State {
     threads: Vec<Progress>,
 }
 
-/// The progress of a thread.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
     /// Time at which the thread's next trace is due.
     next_due: Option<Instant>,
-    /// True if the thread will add no more data: its queue has ended and its traces are judged, or
-    /// it has stopped.
+    /// True if the thread will add no more data: its queue is closed and its traces are judged, or
+    /// the thread has stopped.
     is_done: bool,
 }
 
@@ -50,14 +48,14 @@ pub(super) struct SharedAccess {
     pub(super) round: Round,
 }
 
-/// The kind of judging in a round.
+/// The pace of a round of judging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Round {
     /// The thread keeps up.
     KeepsUp,
     /// The thread is behind, and does not wait for other threads.
     IsBehind,
-    /// The queue has ended.
+    /// The queue is closed.
     Last,
 }
 
@@ -72,7 +70,6 @@ impl SharedTraces {
         }
     }
 
-    /// Returns the access of thread number `index`.
     pub(super) fn access(self: &Arc<Self>, index: usize) -> SharedAccess {
         SharedAccess {
             shared: Arc::clone(self),
@@ -81,8 +78,8 @@ impl SharedTraces {
         }
     }
 
-    /// Sets the time at which the next trace of a thread is due. Returns the size of the shared
-    /// data in bytes, and the number and size of the sessions in it.
+    /// Records when the next trace of a thread is due. Returns the size of the shared data in
+    /// bytes, and the number and size of the sessions in it.
     pub(super) fn end_round(
         &self,
         index: usize,
@@ -100,7 +97,7 @@ impl SharedTraces {
         sizes
     }
 
-    /// Unblocks threads that wait for this one.
+    /// Unblocks threads that wait for this thread.
     pub(super) fn leave(&self, index: usize) {
         self.state.lock().threads[index].is_done = true;
         self.progress.notify_all();

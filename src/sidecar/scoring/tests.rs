@@ -38,7 +38,7 @@ fn text(key: &str, value: &str) -> KeyValue {
     }
 }
 
-/// A root (its own number is the parent's) or a call beneath root 1; all end at the same time.
+/// The root of a trace (`id` 1), or a call below the root.
 fn span(trace: u8, id: u8, tool: &str) -> Span {
     Span {
         trace_id: vec![trace; 16],
@@ -76,7 +76,7 @@ fn settings() -> Settings {
     }
 }
 
-/// Verdict, completeness and revision of every evaluation, in order of arrival.
+/// Verdict, completeness and revision of each evaluation, in order of arrival.
 type Told = Vec<(&'static str, &'static str, u32)>;
 
 fn told(judged: &Judged) -> Told {
@@ -129,8 +129,8 @@ fn a_trace_whose_spans_wait_in_the_queue_does_not_settle_without_them() {
         queue.senders[0].send(arrived).unwrap();
     };
     let arrived = now();
-    // All of this arrived at one moment, long before the settling time of this test, and takes
-    // several rounds to read.
+    // All of these spans arrived at one moment, long before the settle time of this test, and
+    // reading them takes several rounds.
     send(arrived, vec![span(1, 1, ""), span(1, 2, "a")]);
     for trace in 10..=u8::MAX {
         send(arrived, vec![span(trace, 1, "")]);
@@ -150,7 +150,7 @@ async fn a_batch_that_finds_the_queue_full_is_unscored_and_its_traces_are_incomp
     let telemetry = Arc::new(Telemetry::default());
     let (tell, judgements) = sync_channel(MAX_BATCHES);
     let (go_on, may_go_on) = sync_channel::<()>(0);
-    // Every round waits here until it is released, or until the other end is gone.
+    // Every round waits here until it is released, or until the other end is dropped.
     let judge: Judge = Box::new(move |judged, _| {
         tell.send(told(judged)).unwrap();
         let _ = may_go_on.recv();
@@ -160,7 +160,7 @@ async fn a_batch_that_finds_the_queue_full_is_unscored_and_its_traces_are_incomp
         ScoringQueue::start(settings(), 1, rules, telemetry.clone(), vec![judge], None).unwrap();
     let unscored = || telemetry.counter("spanscore_unscored_spans_total", &[]);
 
-    // The thread is in its first round: nothing leaves the queue until it is released.
+    // The thread is in its first round, so the queue does not shrink until the round is released.
     assert_eq!(judgements.recv().unwrap(), []);
     scoring.offer(batch(vec![span(1, 1, ""), span(1, 2, "a")]), None);
     assert_eq!(unscored(), 0, "an empty queue takes a batch of any size");
@@ -168,13 +168,13 @@ async fn a_batch_that_finds_the_queue_full_is_unscored_and_its_traces_are_incomp
     scoring.offer(batch(vec![span(1, 3, "b"), span(1, 4, "b")]), None);
     assert_eq!(unscored(), 2);
     go_on.send(()).unwrap();
-    // A batch that is taken from the queue is subtracted from the waiting bytes, although its spans
-    // were pruned in between.
+    // A batch that is taken from the queue must be subtracted from the waiting bytes, although its
+    // spans were pruned in the meantime.
     is_empty(&scoring).await;
     drop(scoring);
     drop(go_on);
     threads.remove(0).join().unwrap();
-    // Half of the criterion passes for certain only in a complete trace.
+    // With half of its calls, the criterion can pass for certain only in a complete trace.
     assert_eq!(
         judgements.iter().flatten().collect::<Told>(),
         [("not_evaluated", "incomplete", 0)]

@@ -1,5 +1,5 @@
-//! A scoring thread: takes batches from its queue, and runs the pipeline of its partition with the
-//! clock whenever a batch or a deadline is due.
+//! A scoring thread: receives batches from its queue, and runs the pipeline of its partition with
+//! the clock whenever a batch or a deadline is due.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,23 +23,22 @@ use crate::telemetry::{
     TraceHalfArrived, TracesClosed, TracesHeld, TracesJudged, TracesTorn,
 };
 
-/// Maximum number of batches that are inserted before traces are closed again.
+/// Maximum number of batches that are inserted before due traces are closed again.
 pub(super) const MAX_BATCHES_AT_ONCE: usize = 64;
 
 /// Time for which batches collect while the thread keeps up. Waking the thread for each batch would
-/// be a large part of the cost of a small request.
+/// be a large share of the cost of a small request.
 const GATHER: Duration = Duration::from_millis(5);
 
 /// Settle time during a drain.
 const DRAINING_SETTLE: Duration = Duration::from_millis(500);
 
-/// Minimum time between two heartbeats: a heartbeat takes a lock that probes take, too.
+/// Minimum time between two heartbeats, because a heartbeat takes a lock that probes take, too.
 const BEAT_EVERY: Duration = Duration::from_millis(200);
 
-/// A function that handles a thread's judgements: the exporter, the printer, the demo.
+/// A function that handles a thread's judgements, for example by exporting or printing them.
 pub(crate) type Judge = Box<dyn FnMut(&Judged, &Rules) + Send>;
 
-/// The state of one thread.
 pub(super) struct Worker {
     /// The index of the thread's partition.
     pub(super) index: usize,
@@ -52,15 +51,15 @@ pub(super) struct Worker {
     pub(super) heartbeat: Heartbeat,
 }
 
-/// A thread's entry in the shared state. When it is dropped, even by a panic, the entry is cleared
-/// and other threads stop waiting for the thread.
+/// A thread's entry in the shared state. When this value is dropped, even by a panic, the entry is
+/// cleared and other threads stop waiting for the thread.
 struct Place<'a> {
     shared: &'a ScoringState,
     index: usize,
 }
 
 impl Worker {
-    /// Judges until the queue has ended and the open traces are judged.
+    /// Judges until the queue is closed and the open traces are judged.
     pub(super) fn run(self) {
         let Self {
             index,
@@ -75,8 +74,8 @@ impl Worker {
             shared: &shared,
             index,
         };
-        // The pipeline's time is never later than the arrival of a queued batch, so that a trace
-        // whose spans are in the queue does not settle without them when the thread is behind.
+        // The pipeline's time is never later than the arrival of a queued batch. Otherwise a trace
+        // with spans in the queue would settle without them while the thread is behind.
         let mut time = now();
         let mut is_draining = false;
         let mut keeps_up = true;
@@ -128,8 +127,8 @@ impl Worker {
             }
             let ended = matches!(first, Err(RecvTimeoutError::Disconnected));
             pipeline.cross_traces_mut().round = Round::IsBehind;
-            // Read this number before the queue: every lower record is in the queue or was taken
-            // from it.
+            // Read this number before the queue: then every lower record is in the queue or was
+            // received from it.
             let offered_below = shared.offered_below.load(Ordering::Acquire);
             let mut taken_below = 0;
             let mut n_taken = 0;
@@ -171,8 +170,8 @@ impl Worker {
                 match &kept {
                     Some(kept) if kept.keeps_open_traces() => {
                         kept.keep_open(&pipeline);
-                        // Sessions are judged as they are: the next start may be late, or lack a
-                        // turn's requests.
+                        // Judge sessions as they are, because the next start may be late, or may
+                        // not have the requests of a turn.
                         pipeline.end_sessions(&rules, CloseReason::Shutdown, time, &mut output);
                     }
                     _ => pipeline.drain_into(&rules, time, &mut output),
@@ -197,7 +196,7 @@ impl Worker {
 }
 
 impl Place<'_> {
-    /// Sets the thread's memory use and its next due time, and reports the memory use of all
+    /// Records the thread's memory use and its next due time, and reports the memory use of all
     /// threads.
     fn report_held(&self, pipeline: &Pipeline<SharedAccess>) {
         let Self { shared, index } = *self;
@@ -232,7 +231,7 @@ struct Output<'a> {
     telemetry: &'a Telemetry,
     heartbeat: Heartbeat,
     next_beat: Instant,
-    /// Traces of which only the spans or only the log records arrived, each reported once.
+    /// Traces of which only the spans or only the log records arrived. Each is reported once.
     missing: Vec<MissingHalf>,
 }
 
@@ -254,7 +253,7 @@ impl JudgementSink for Output<'_> {
 }
 
 impl Output<'_> {
-    /// Rebuilds the traces from the journal, if it was opened since the last call.
+    /// Rebuilds the traces from the journal, if the journal was opened since the last call.
     fn rebuild(
         &mut self,
         kept: &mut KeptPartition,
@@ -295,8 +294,8 @@ fn wait(
     inbox.recv_timeout(until_deadline.min(Heartbeat::INTERVAL))
 }
 
-/// Returns the later of two times: requests get their times in parallel and may overtake each other
-/// on the way to the queue.
+/// Returns the later of two times. Requests get their times in parallel, so a later one can be
+/// enqueued first.
 fn later(time: Now, other: Now) -> Now {
     if other.instant > time.instant { other } else { time }
 }
@@ -309,7 +308,6 @@ fn counted(reasons: &[CloseReason]) -> BTreeMap<&'static str, u64> {
     by_reason
 }
 
-/// Counts the judgements.
 pub(in crate::sidecar) fn report(judged: &Judged, telemetry: &Telemetry) {
     for (reason, n_traces) in counted(&judged.reasons) {
         TracesClosed { reason, n_traces }.emit(telemetry);

@@ -1,6 +1,6 @@
 //! Hundreds of reloads of a real sidecar under load: no request is refused, no trace is lost, and
-//! every score comes from one set of criteria. Does not prove that reads 200 ms apart agree on a
-//! slow disk, nor measure the cost of a reload.
+//! every score comes from one set of criteria. The tests do not prove that reads 200 ms apart agree
+//! on a slow disk, nor measure the cost of a reload.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -24,7 +24,7 @@ const N_RELOADS: usize = 300;
 const N_OPEN: u32 = 50;
 const N_CLIENTS: u32 = 2;
 
-/// The criterion that judged each trace: its name and revision.
+/// The criteria that judged each trace, by name and revision.
 type Scores = Arc<Mutex<BTreeMap<String, Vec<(String, String)>>>>;
 
 fn file(generation: usize) -> String {
@@ -88,7 +88,7 @@ pub(super) async fn deliver(client: &Client, body: Bytes) {
     );
 }
 
-/// A sidecar with this file, on ports of its own. It reloads only on request.
+/// Starts a sidecar with this file, on separate ports. It reloads only on request.
 pub(super) async fn start(
     path: &std::path::Path,
     more: &[(&str, &str)],
@@ -200,10 +200,9 @@ async fn reloads_under_load_refuse_no_request_lose_no_trace_and_mix_no_sets() {
         let whole = file(generation);
         let text = match generation % 3 {
             0 => whole,
-            // An arbitrary text.
+            // A text that is not a valid configuration.
             1 => whole.replace("evaluate", "evalute"),
-            // Half-written: some halves are valid files with fewer criteria, as far as YAML can
-            // tell.
+            // A half-written file. Some halves are valid YAML with fewer criteria.
             _ => whole[..whole.len() * (generation % 97) / 97].to_owned(),
         };
         std::fs::write(&path, text).unwrap();

@@ -1,5 +1,6 @@
-//! A key file is replaced while a sidecar runs: from the next reload on, requests to every
-//! destination contain the new key. Does not test how soon the kubelet writes the file.
+//! A key file is replaced while a sidecar runs. After the next reload, requests to every
+//! destination must contain the new key. The tests do not check how soon the kubelet writes the
+//! file.
 
 use super::super::*;
 use super::reloads::{deliver, request, start};
@@ -8,7 +9,7 @@ use crate::register::ReloadOutcome;
 use crate::transport::Client;
 use crate::transport::peer::{Peer, Reply};
 
-/// The last key that a destination received, after this many requests.
+/// Waits until a destination has received this many requests, and returns the key of the last one.
 async fn last_key(peer: &Peer, n_requests: usize) -> String {
     let received = peer.has_received(n_requests).await;
     let last = received.last().unwrap();
@@ -75,7 +76,7 @@ async fn a_key_that_is_replaced_in_its_file_is_sent_from_the_next_reload_on() {
         assert_eq!(last_key(&backend, at + 1).await, format!("Bearer {secret}"));
     }
 
-    // A missing file changes nothing: requests still contain the last key.
+    // If the file is missing, nothing changes: requests still contain the last key.
     std::fs::remove_file(&key).unwrap();
     let outcome = sidecar.register.reload().await.unwrap();
     assert!(matches!(outcome, ReloadOutcome::Refused { .. }));

@@ -1,5 +1,5 @@
-//! A member of the consumer group, on a separate thread: polls, judges its partitions, commits, and
-//! hands over revoked partitions.
+//! A member of the consumer group, on a separate thread. It polls, judges its partitions, commits,
+//! and hands revoked partitions over.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::kafka::{CommittedOffset, Polled, ReaderChange, TopicReader, n_partiti
 use crate::sidecar::now;
 use crate::telemetry::{PartitionsMoved, Phase};
 
-/// Interval at which marks are made, commits sent, and memory is divided.
+/// Interval at which marks are created, commits are sent, and memory is divided.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Maximum wait for a record.
@@ -32,10 +32,10 @@ const LEADERS_CLOCK: u64 = 500_000_000;
 /// Interval between queries to a leader for the end of its log, while a judgement is due.
 const ASK_DUE: Duration = Duration::from_millis(200);
 
-/// Interval between such queries while no judgement is due.
+/// Interval between these queries while no judgement is due.
 const ASK_IDLE: Duration = Duration::from_secs(5);
 
-/// Time for which leaders are queried before polling continues.
+/// Maximum time for queries to leaders before polling continues.
 const ASK_FOR: Duration = Duration::from_millis(50);
 
 /// Delay before a failed query is repeated.
@@ -44,13 +44,12 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Maximum time for delivering scores before revoked partitions are handed over.
 const HANDOVER: Duration = Duration::from_secs(5);
 
-/// Interval at which a hand-over checks whether scores are delivered.
+/// Interval at which a hand-over checks whether all scores are delivered.
 const LEFT_POLL: Duration = Duration::from_millis(20);
 
 /// Delay before an unanswered commit is sent again.
 const COMMIT_ANSWER: Duration = Duration::from_secs(10);
 
-/// The arguments of a reader.
 pub(super) struct ReaderPlan {
     pub(super) config: Kafka,
     /// The number of the thread.
@@ -75,7 +74,7 @@ pub(super) struct Member {
     sink: JudgeSink,
     shared: Arc<Shared>,
     held: BTreeMap<i32, JudgedPartition>,
-    /// Assigned partitions that have not begun, one list for each assignment.
+    /// Assigned partitions that the member has not begun to read, one list for each assignment.
     to_begin: Vec<Vec<i32>>,
     /// Time of the next attempt after a failure.
     retry_at: Instant,
@@ -93,7 +92,6 @@ struct Commit {
 }
 
 impl Member {
-    /// Creates a member.
     ///
     /// # Errors
     /// The client library rejects a setting.
@@ -116,7 +114,7 @@ impl Member {
         })
     }
 
-    /// Judges until the judges are stopped.
+    /// Judges until a stop begins.
     pub(super) fn run(mut self) {
         if self.wait_for_topic() {
             let mut tick_at = now().instant;
@@ -127,7 +125,8 @@ impl Member {
                 for change in self.reader.changes() {
                     self.follow(change);
                 }
-                // With the protocol `consumer`, the client library reports no empty assignment.
+                // With the protocol `consumer`, the client library does not report an empty
+                // assignment.
                 let protocol = self.plan.config.read.protocol;
                 if protocol != KafkaProtocol::Classic && self.reader.has_found_group() {
                     self.note_joined();
@@ -152,8 +151,8 @@ impl Member {
         sink.heartbeat.finish();
     }
 
-    /// Waits until the topic exists and this member has asked to join the group. Returns false if
-    /// the judges are stopped first.
+    /// Waits until the topic exists and this member has joined the group. Returns false if a stop
+    /// begins first.
     fn wait_for_topic(&mut self) -> bool {
         while !self.shared.is_stopping() {
             self.sink.beat();
@@ -191,7 +190,8 @@ impl Member {
         }
     }
 
-    /// Replaces a membership that the library has ended. Other members already have its partitions.
+    /// Joins the group again after the library has ended the membership. Other members already have
+    /// its partitions.
     fn join_anew(&mut self, why: &str, is_unsupported: bool) {
         let protocol = &mut self.plan.config.read.protocol;
         if is_unsupported && *protocol == KafkaProtocol::Auto {
@@ -338,10 +338,10 @@ impl Member {
         Ok(())
     }
 
-    /// Queries leaders for the ends of their logs: soon if no record is queued and a judgement is
-    /// due, because only the answer advances the log's time; otherwise every `ASK_IDLE`. A query
-    /// may block for as long as the library polls, and none starts more than `ASK_FOR` after the
-    /// first; so the partitions that have waited longest come first.
+    /// Queries leaders for the ends of their logs. If no record is queued and a judgement is due,
+    /// queries soon, because only the answer advances the log's time; otherwise every `ASK_IDLE`. A
+    /// query may block for as long as the library polls, and no query starts more than `ASK_FOR`
+    /// after the first one. So the partitions that have waited longest are queried first.
     fn ask_leaders(&mut self) {
         let begun = now();
         let by = begun.unix_nanos.saturating_sub(LEADERS_CLOCK);
@@ -375,7 +375,8 @@ impl Member {
                 Err(why) => {
                     partition.ask_at = now().instant + RETRY;
                     self.shared.failed(&why);
-                    // The next queries may come much later, so no end is known until then.
+                    // The next query may be sent much later, so the end of each log is unknown
+                    // until then.
                     for partition in self.held.values_mut() {
                         partition.is_unanswered = true;
                     }
@@ -384,7 +385,7 @@ impl Member {
         }
     }
 
-    /// Marks the judged part of each partition, and lets the exporter send the scores.
+    /// Marks how far each partition is judged, and makes the exporter send the scores.
     fn tick(&mut self) {
         let sizes = self.shared.sizes();
         let mut marks = Vec::new();
@@ -452,7 +453,7 @@ impl Member {
     }
 
     /// Pauses fetching for partitions whose records wait for space among the scores or for a
-    /// commit; resumes all other partitions.
+    /// commit. Resumes all other partitions.
     fn pause_or_resume(&mut self) {
         let waiting = self.held.values().filter(|it| !it.inbox.is_empty());
         let waiting: Vec<i32> = waiting.map(|it| it.number).collect();
@@ -474,8 +475,8 @@ impl Member {
         }
     }
 
-    /// Hands revoked partitions over: delivers their scores and commits. The new owner rebuilds
-    /// their open traces.
+    /// Delivers the scores of revoked partitions and commits. The new owner rebuilds their open
+    /// traces.
     fn hand_over(&mut self, partitions: &[i32]) {
         let mut given = Vec::new();
         for number in partitions {
@@ -513,8 +514,8 @@ impl Member {
         self.forget(&numbers, "revoked");
     }
 
-    /// Commits before partitions are handed over. The group accepts no commit for a moment while
-    /// other members join or leave.
+    /// Commits before partitions are handed over. While other members join or leave, the group
+    /// accepts no commit for a moment.
     fn commit_last(&mut self, commits: &[(i32, CommittedOffset)]) {
         let give_up_at = now().instant + HANDOVER;
         let status = &self.shared.status;
@@ -553,7 +554,7 @@ impl Member {
             .paused
             .extract_if(.., |number| is_gone(number))
             .collect();
-        // The library remembers the pause, and would fetch nothing when these partitions are
+        // The library remembers the pause, and would not fetch these partitions when they are
         // assigned again.
         if !paused.is_empty()
             && let Err(why) = self.reader.pause(&paused, false)

@@ -24,17 +24,17 @@ use crate::telemetry::{
 
 const MILLI: u64 = 1_000_000;
 
-/// Maximum lead of a record's timestamp over our clock; a record further ahead counts as arriving
-/// now.
+/// Maximum lead of a record's timestamp over our clock. A record with a later timestamp counts as
+/// arriving now.
 const MAX_AHEAD: Duration = Duration::from_secs(5);
 
-/// Age of records in nanoseconds from which reading counts as behind.
+/// Age of records in nanoseconds from which the judge counts as behind.
 const BEHIND: u64 = 10_000 * MILLI;
 
-/// Time in nanoseconds by which judgements may run ahead of the log's time under one commit.
+/// Maximum time in nanoseconds that one commit allows judgements to run ahead of the log's time.
 const ALLOWANCE: u64 = 5_000 * MILLI;
 
-/// The allowance while reading is behind and the log's time runs faster.
+/// The same maximum while the judge is behind and the log's time runs faster.
 const ALLOWANCE_BEHIND: u64 = 60_000 * MILLI;
 
 /// An assigned partition, as the brokers describe it.
@@ -55,39 +55,40 @@ pub(super) struct JudgedPartition {
     pub(super) number: i32,
     pub(super) judge: LogJudge,
     pub(super) inbox: VecDeque<ReadRecord>,
-    /// Commits never go below this offset, which the previous owner had reached.
+    /// Minimum offset to commit: the offset that the previous owner had reached.
     floor: u64,
-    /// Time of the takeover, until reading reaches the previous owner's position.
+    /// Time of the takeover; `None` once reading has reached the previous owner's position.
     taken_over: Option<Instant>,
     /// The last mark whose judgements have all been delivered.
     left: Option<LogMark>,
-    /// Later marks, each with a number: the mark's judgements are delivered once all scores below
-    /// the number are.
+    /// Later marks, each with a number. The mark's judgements are delivered once all scores below
+    /// the number are delivered.
     leaving: VecDeque<(u64, LogMark)>,
     last_mark: Option<LogMark>,
-    /// Unix time in nanoseconds up to which judgements may be made.
+    /// Unix time in nanoseconds up to which the last commit allows judgements.
     allowed_until: u64,
-    /// The time up to which the next commit must allow judgements (Unix nanoseconds); `None` unless
+    /// The time up to which the next commit must allow judgements (Unix nanoseconds). `None` unless
     /// judging waits for that commit.
     pub(super) wants_until: Option<u64>,
     /// One more than the offset of the last record, as its leader last reported it.
     pub(super) end: u64,
-    /// Unix time in nanoseconds up to which all records are known to be in `inbox` or judged.
+    /// Unix time in nanoseconds up to which all records are in `inbox` or judged.
     pub(super) known_until: u64,
     /// True if the brokers did not answer the last query for the end of the log.
     pub(super) is_unanswered: bool,
     /// Time of the next query to the leader.
     pub(super) ask_at: Instant,
     committed: Option<(i32, CommittedOffset)>,
-    /// The first record of `inbox`, while it is being set aside.
+    /// The first record of `inbox`, while it is written to the set-aside topic.
     unreadable: Option<UnreadRecord>,
     /// The topic's number of partitions when the group began with this partition. Partitions with
-    /// higher numbers were added since.
+    /// higher numbers were added later.
     n_at_start: Option<i32>,
 }
 
 impl JudgedPartition {
-    /// Starts at the group's progress, or at the oldest record if the log has deleted that part.
+    /// Starts at the group's progress, or at the oldest record if the log has already deleted older
+    /// ones.
     pub(super) fn new(found: FoundPartition, shared: &Shared) -> Self {
         let time = now();
         let (number, end) = (found.number, found.ends.1);
@@ -118,7 +119,7 @@ impl JudgedPartition {
         }
     }
 
-    /// Judges the queued records, until there are none or a record must wait for space or for a
+    /// Judges the queued records until none is left, or until a record must wait for space or for a
     /// commit.
     pub(super) fn work(&mut self, sink: &mut JudgeSink, shared: &Shared) {
         self.wants_until = None;
@@ -164,8 +165,8 @@ impl JudgedPartition {
         }
     }
 
-    /// Judges everything due by a time. Returns true if all of it was judged and there is space for
-    /// more.
+    /// Judges everything that is due at a time. Returns true if all of it was judged and there is
+    /// space for more.
     fn judge_by(&mut self, unix_nanos: u64, sink: &mut JudgeSink, shared: &Shared) -> bool {
         let by = unix_nanos.max(self.judge.clock());
         if by > self.allowed_until {
@@ -182,7 +183,7 @@ impl JudgedPartition {
         shared.exporter.has_room()
     }
 
-    /// Handles the leader's answer to a query at time `asked`: the log ends at `end`.
+    /// Processes the leader's answer to a query at time `asked`: the log ends at `end`.
     pub(super) fn note_end(&mut self, end: u64, asked: u64, sink: &mut JudgeSink, shared: &Shared) {
         self.end = end;
         self.is_unanswered = false;
@@ -201,12 +202,12 @@ impl JudgedPartition {
         self.inbox.is_empty() && self.judge.next_due().is_some_and(|due| due <= unix_nanos)
     }
 
-    /// Returns true if, as far as is known, all records of the log were read.
+    /// Returns true if all records before the last reported end of the log were read.
     pub(super) fn may_be_at_end(&self) -> bool {
         self.judge.next_offset() >= self.end
     }
 
-    /// Returns a new mark, to be committed when everything judged so far is delivered; `None` if
+    /// Returns a new mark, to be committed when everything judged so far is delivered. `None` if
     /// the mark would equal the last one, or if a judgement is due.
     pub(super) fn new_mark(&mut self) -> Option<LogMark> {
         let clock = self.judge.clock();
@@ -221,12 +222,12 @@ impl JudgedPartition {
         mark
     }
 
-    /// Adds a mark whose judgements are delivered when all scores below `below` are.
+    /// Adds a mark whose judgements are delivered when all scores below `below` are delivered.
     pub(super) fn leaves(&mut self, mark: LogMark, below: u64) {
         self.leaving.push_back((below, mark));
     }
 
-    /// Notes that all scores below `low` are delivered.
+    /// Records that all scores below `low` are delivered.
     pub(super) fn delivered(&mut self, low: u64) {
         while let Some((_, mark)) = self.leaving.pop_front_if(|(below, _)| *below <= low) {
             self.left = Some(mark);
@@ -242,7 +243,7 @@ impl JudgedPartition {
             let is_behind = at.saturating_add(BEHIND) < time.unix_nanos;
             at.saturating_add(if is_behind { ALLOWANCE_BEHIND } else { ALLOWANCE })
         } else if left.is_some_and(|left| left.judged.unix_nanos >= clock) {
-            // All scores are delivered, and no further scores are made.
+            // All scores are delivered, and no further scores will be made.
             clock
         } else {
             self.allowed_until
@@ -255,14 +256,13 @@ impl JudgedPartition {
         (committed, progress.until_unix_nanos)
     }
 
-    /// Returns true if a commit differs from the last one.
     pub(super) fn is_new(&self, commit: &CommittedOffset) -> bool {
         self.committed
             .as_ref()
             .is_none_or(|(_, last)| last != commit)
     }
 
-    /// Records that the brokers have a commit.
+    /// Records that the brokers have accepted a commit.
     pub(super) fn was_committed(&mut self, commit: CommittedOffset, until: u64) {
         self.allowed_until = self.allowed_until.max(until);
         self.committed = Some((self.number, commit));
@@ -272,7 +272,7 @@ impl JudgedPartition {
         let stats = self.judge.stats();
         let next = self.judge.next_offset();
         let waiting = self.inbox.front().and_then(|record| record.unix_millis);
-        // A record that was not read yet arrived after `known_until`.
+        // A record that was not read yet has arrived after `known_until`.
         let unanswered = self.is_unanswered.then_some(self.known_until / MILLI);
         let since = waiting.or(unanswered);
         let behind = since.map_or(0, |millis| (time.unix_nanos / MILLI).saturating_sub(millis));
@@ -293,8 +293,9 @@ impl JudgedPartition {
         }
     }
 
-    /// Returns the spans of a record, and its traces that belong in another partition. An
-    /// unreadable record has neither. Returns `None` while the record is being set aside.
+    /// Returns the spans of a record, and those of its traces that belong in another partition.
+    /// Both are empty for an unreadable record. `None` while the record is written to the set-aside
+    /// topic.
     fn read(
         &mut self,
         record: &ReadRecord,
@@ -311,7 +312,8 @@ impl JudgedPartition {
                 Err(why) => UnreadRecord::new(why),
             },
         };
-        // The previous owner has set aside the unreadable records that it had read.
+        // The previous owner has already written the unreadable records that it read to the
+        // set-aside topic.
         if record.offset >= self.floor && !unreadable.is_set_aside(record, shared) {
             self.unreadable = Some(unreadable);
             return None;

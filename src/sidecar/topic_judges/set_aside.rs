@@ -1,5 +1,5 @@
-//! Sets an unreadable record aside: writes it to the set-aside topic, if there is one, before its
-//! partition continues.
+//! Writes an unreadable record to the set-aside topic, if there is one, before its partition
+//! continues.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use crate::kafka::{AsideFailure, AsideInFlight, AsideRecord, AsideWriter, ReadRe
 use crate::sidecar::now;
 use crate::telemetry::{RecordSetAside, SettingAsideFailed};
 
-/// Delay before a refused record is sent again.
+/// Delay before a rejected record is sent again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// An unreadable record, and its progress towards the set-aside topic.
+/// An unreadable record, and the progress of writing it to the set-aside topic.
 pub(super) struct UnreadRecord {
     why: String,
     sent: Option<AsideInFlight>,
@@ -28,7 +28,7 @@ impl UnreadRecord {
         }
     }
 
-    /// Takes the next step, without waiting for the brokers. Returns true if the partition may
+    /// Performs the next step without waiting for the brokers. Returns true if the partition may
     /// continue.
     pub(super) fn is_set_aside(&mut self, record: &ReadRecord, shared: &Shared) -> bool {
         let Some(writer) = &shared.aside else {
@@ -64,7 +64,7 @@ impl UnreadRecord {
         }
     }
 
-    /// Sends the record or reads the outcome; `None` while the outcome is unknown.
+    /// Sends the record or checks the outcome; `None` while there is no outcome.
     fn step(
         &mut self,
         writer: &AsideWriter,

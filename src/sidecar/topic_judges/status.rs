@@ -1,4 +1,4 @@
-//! The partitions of the judges of a topic and their counters, for `/metrics`.
+//! The status of the partitions that the judges of a topic have, and counters, for `/metrics`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,13 +13,12 @@ const LAG_SECONDS: &str = "spanscore_kafka_lag_seconds";
 /// Maximum number of partitions that `/metrics` lists.
 const MAX_LISTED: usize = 1_000;
 
-/// Status that all threads share.
 #[derive(Debug, Default)]
 pub(super) struct JudgesStatus {
     /// Partitions by number.
     pub(super) partitions: Mutex<BTreeMap<i32, PartitionStatus>>,
-    /// Lost partitions by thread: the partitions that the thread had before it was evicted or the
-    /// brokers became unreachable, each with the time up to which all its records were judged, in
+    /// Lost partitions by thread: the partitions that the thread had when it was evicted or the
+    /// brokers became unreachable. Each has the time up to which all its records were judged, in
     /// Unix nanoseconds. Stored until the thread has partitions again.
     pub(super) lost: Mutex<BTreeMap<usize, BTreeMap<i32, u64>>>,
     pub(super) n_taken: AtomicU64,
@@ -27,17 +26,16 @@ pub(super) struct JudgesStatus {
     pub(super) n_lost: AtomicU64,
     pub(super) n_committed: AtomicU64,
     pub(super) n_commits_failed: AtomicU64,
-    /// Number of records that are not OTLP: in JSON, and all others.
+    /// Number of records that are not OTLP: in JSON, and in other formats.
     pub(super) n_set_aside: [AtomicU64; 2],
     pub(super) n_misplaced: AtomicU64,
     pub(super) n_replayed: AtomicU64,
     pub(super) takeover_millis: AtomicU64,
 }
 
-/// The status of one partition.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PartitionStatus {
-    /// Number of records that are not judged.
+    /// Number of unjudged records.
     pub(super) n_behind: u64,
     /// Age of the next unjudged record in milliseconds; 0 if there is none.
     pub(super) behind_millis: u64,
@@ -150,8 +148,7 @@ impl JudgesStatus {
         }
     }
 
-    /// Writes the lag of lost partitions: this process cannot tell whether another process judges
-    /// them.
+    /// Writes the lag of lost partitions, because another process may or may not judge them.
     fn write_lost(&self, held: &BTreeMap<i32, PartitionStatus>, page: &mut MetricsPage) {
         let time = now().unix_nanos;
         let mut all: BTreeMap<i32, u64> = BTreeMap::new();

@@ -1,5 +1,5 @@
 //! Several scoring threads: the traces of each thread, their shared state, and the failure of a
-//! thread. `tests/it/judging_threads.rs` shows that their scores equal those of one thread.
+//! thread. `tests/it/judging_threads.rs` checks that their scores equal those of one thread.
 
 use judge::assemble::Stats;
 use judge::pipeline::CrossTraceAccess;
@@ -7,7 +7,7 @@ use judge::pipeline::CrossTraceAccess;
 use super::*;
 use crate::sidecar::scoring::shared_traces::Round;
 
-/// The first trace of each of two threads.
+/// The first trace of each thread, for two threads.
 fn of_each() -> [u8; 2] {
     [0, 1].map(|index| {
         let is_of = |trace: &u8| Partition::index_of(id(*trace), 2) == index;
@@ -99,7 +99,7 @@ async fn a_panic_on_one_thread_leaves_the_others_judging_and_holds_no_room() {
     is_empty(&queue).await;
     drop(queue);
     other.join().unwrap();
-    // This thread does not wait for the dead thread.
+    // This thread must not wait for the dead thread.
     assert_eq!(
         judgements.iter().flatten().collect::<Told>(),
         [("pass", "root_ended", 0)]
@@ -122,8 +122,8 @@ fn what_all_threads_hold_is_added_up() {
     drop(workers);
 }
 
-/// Each thread ends only because the other continues. Otherwise the test would take the whole
-/// patience, and the recorded data would be missing.
+/// Each thread can finish only because the other one continues. Otherwise the test would take the
+/// whole timeout, and the recorded data would be missing.
 #[test]
 fn threads_that_stop_wait_until_all_have_noted_their_traces() {
     let (queue, workers) = two(1 << 20, [silent(), silent()]);
@@ -134,7 +134,7 @@ fn threads_that_stop_wait_until_all_have_noted_their_traces() {
             scope.spawn(move || {
                 let mut access = traces.access(index);
                 access.round = Round::Last;
-                // One more slice is due, so this thread is not done.
+                // One more slice is due, so this thread is not done yet.
                 access.noted(Some(time.instant), time);
                 access.noted(None, time);
                 access.wait_for_others(time);
