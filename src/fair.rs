@@ -5,7 +5,7 @@
 //!    most seven times the free bytes.
 //! 2. **[`EvictingBudget`]**, for connections and unacknowledged requests: if the budget is full, a
 //!    new reservation evicts a reservation of the peer that uses most, if that peer then still uses
-//!    more than the peer of the new one. Of the same peer, it evicts only an idle reservation.
+//!    more than the peer of the new one. A peer's own reservations are evicted only if idle.
 
 use std::collections::BTreeMap;
 use std::mem;

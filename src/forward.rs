@@ -186,9 +186,9 @@ impl ForwardHandle {
         outlets.any(|outlet| outlet.is_downstream && outlet.queue.is_kept())
     }
 
-    /// Writes a request to the journal, for one outlet after the other. Acknowledge the request
-    /// once `outcome` is called with success. Refuses a signal that the journal does not store.
-    /// Never waits.
+    /// Writes a request to the journal, for one outlet after the other. The caller acknowledges the
+    /// request when `outcome` is called with success. Refuses a signal that the journal does not
+    /// store. Never waits.
     pub fn keep(&self, request: OutboundRequest, arrived_unix_nanos: u64, outcome: KeepOutcome) {
         let mut then = outcome;
         let mut is_kept = false;
@@ -207,7 +207,7 @@ impl ForwardHandle {
     /// Uses the headers of `destination` for all further requests.
     ///
     /// # Errors
-    /// A header is invalid. Then no header is replaced.
+    /// Returns an error, and replaces nothing, if a header is invalid.
     pub fn renew_headers(&self, destination: &Destination) -> Result<(), TransportError> {
         self.headers
             .as_ref()

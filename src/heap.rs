@@ -21,7 +21,7 @@ const LOOK_EVERY: usize = 1 << 20;
 /// early.
 const IMPOSSIBLE_SIZE: usize = 0xffff_0000_0000_u64 as usize;
 
-/// One limit for the process, as there is one heap.
+/// Global, because a process has one heap.
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 thread_local! {

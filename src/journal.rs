@@ -97,7 +97,8 @@ impl JournalFolder {
     /// success.
     ///
     /// # Errors
-    /// Another process has locked the folder, or a file has the folder's name.
+    /// Returns an error if another process has locked the folder, or if a file has the folder's
+    /// name.
     pub fn open(
         self: &Arc<Self>,
         contents: LogContents,

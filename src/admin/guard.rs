@@ -77,7 +77,7 @@ impl Guard {
     /// Creates the guard of a port that is bound to `address`.
     ///
     /// # Errors
-    /// The token file cannot be read, or contains no token.
+    /// Returns an error if the token file cannot be read or contains no token.
     pub fn try_new(
         address: SocketAddr,
         admin: &config::Admin,

@@ -390,7 +390,8 @@ impl Exporter {
     /// configuration at the start.
     ///
     /// # Errors
-    /// A header is invalid. Headers that were replaced before the error stay replaced.
+    /// Returns an error if a header is invalid. Headers that were replaced before the error stay
+    /// replaced.
     pub fn renew_headers(&self, config: &Config) -> Result<(), TransportError> {
         let (of_shapes, of_backends) = &self.shared.headers;
         for (shape, headers) in of_shapes {

@@ -15,8 +15,9 @@ pub(super) const MAX_NAME_LENGTH: usize = 64;
 /// Maximum number of label combinations, including folded ones. Each has a series for every
 /// verdict.
 pub(super) const MAX_COMBINATIONS: usize = 1_000;
-/// Reserved combinations: after 750, service and agent are folded; after 968, also the criterion.
-/// From then on only the evaluator differs, so 32 are enough.
+/// Numbers of combinations that are reserved for folded labels. After 750 combinations, service and
+/// agent are folded; after 968, also the criterion. Then only the evaluator differs, so 32 are
+/// enough.
 const KEPT_FOR_CRITERIA: usize = 218;
 const KEPT_FOR_REST: usize = 32;
 
@@ -56,7 +57,7 @@ pub(super) struct SeriesTable<T> {
     services: HashSet<Box<str>>,
     agents: HashSet<Box<str>>,
     series: HashTable<Series<T>>,
-    /// Limits whose excess was reported.
+    /// True for each limit whose first excess was reported.
     warned: [bool; 3],
 }
 

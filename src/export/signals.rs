@@ -44,7 +44,7 @@ const MAX_BATCH_SIZE: usize = 2 << 20;
 #[derive(Debug, Clone)]
 pub(super) struct BatchLimits {
     pub(super) max_evaluations: usize,
-    /// A quarter of the queue: the queue must have space for other batches.
+    /// Maximum bytes of a batch: a quarter of the queue, so that other batches fit.
     pub(super) quarter_of_queue: Bound,
 }
 

@@ -219,8 +219,8 @@ impl RecordHead {
         bytes
     }
 
-    /// Returns the head at the start of `bytes`, if `bytes` begin with a head of this use of the
-    /// file.
+    /// Decodes the head at the start of `bytes`; `None` unless its checksum fits and includes this
+    /// salt.
     pub(super) fn decode(bytes: &[u8], salt: u64) -> Option<Self> {
         let bytes = bytes.get(..RECORD_HEAD)?;
         let (content, crc) = bytes.split_at(RECORD_HEAD - 4);

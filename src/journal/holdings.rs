@@ -12,8 +12,8 @@ pub(super) struct Holdings {
     /// One charge for each peer, by the segment's first record.
     by_segment: BTreeMap<u64, Vec<Charge>>,
     n_bytes: usize,
-    /// Number of undelivered segments at the last release, including segments from before the
-    /// start.
+    /// Number of undelivered segments at the last call of [`Self::release_all_but`], including
+    /// segments from earlier processes.
     n_waiting: usize,
 }
 

@@ -56,7 +56,7 @@ enum NameChange {
     Gone(String),
 }
 
-/// The part of unsynced data that survives a power cut.
+/// The unsynced data that survives a power cut.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Survival {
     Nothing,

@@ -83,7 +83,7 @@ impl JournalFolder {
     /// locked it.
     ///
     /// # Errors
-    /// The folder cannot be created or written.
+    /// Returns an error if the folder cannot be created or written.
     pub fn lock(path: &Path) -> Result<Option<Arc<Self>>, JournalError> {
         let folder = Self::unlocked(path);
         Ok(folder.acquire()?.then_some(folder))
@@ -149,7 +149,7 @@ fn unusable(file: &Path, error: io::Error) -> JournalError {
     }
 }
 
-/// An open log, for its readers.
+/// An open log, from which readers are created.
 #[derive(Debug)]
 pub struct OpenedLog {
     storage: Arc<dyn Storage>,

@@ -96,7 +96,7 @@ impl LogReader {
     /// `max_bytes`.
     ///
     /// # Errors
-    /// A segment cannot be opened.
+    /// Returns an error if a segment cannot be opened.
     pub fn read(&mut self, from: u64, to: u64, max_bytes: usize) -> io::Result<Stretch> {
         let mut stretch = Stretch {
             next: from,

@@ -415,7 +415,7 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// Reports records that are in no file. Their place is before or after the segment `name`.
+    /// Reports a gap in the record numbers, next to the segment `name`.
     fn missing(&mut self, range: Range<u64>, name: &str) {
         let lost = self.consumed.rest_of(&range);
         self.consumed.insert(range);

@@ -53,7 +53,7 @@ pub struct SurveyedSegment {
 /// Reads the folder of a journal.
 ///
 /// # Errors
-/// The folder is not a journal, or cannot be read.
+/// Returns an error if the folder is not a journal or cannot be read.
 pub fn survey(directory: &Path) -> io::Result<JournalSurvey> {
     let mut survey = JournalSurvey {
         in_use_by: process_with(&directory.join("lock")),

@@ -47,7 +47,7 @@ impl AsideWriter {
     /// Creates a writer, which connects in the background.
     ///
     /// # Errors
-    /// The client library rejects a setting.
+    /// Returns an error if the client library rejects a setting.
     pub fn new(config: &Kafka, topic: &str) -> Result<Self, String> {
         let mut config = config.clone();
         config.write.topic = topic.to_owned();
@@ -63,7 +63,7 @@ impl AsideWriter {
     /// Sends a record. Blocks for a moment, until the brokers have described the topic.
     ///
     /// # Errors
-    /// The record was not sent.
+    /// Returns an error if the record was not sent.
     pub fn send(&self, record: &AsideRecord<'_>) -> Result<AsideInFlight, AsideFailure> {
         let producer = Arc::clone(&self.producer.lock());
         // If the topic is missing, the library would wait without a message.

@@ -118,7 +118,7 @@ impl Producer {
     /// records. The producer updates `is_connected`.
     ///
     /// # Errors
-    /// The client library rejects a setting.
+    /// Returns an error if the client library rejects a setting.
     pub(super) fn new(
         config: &Kafka,
         buffer: usize,

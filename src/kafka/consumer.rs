@@ -26,8 +26,8 @@ use crate::sync::Mutex;
 /// Timeout for the brokers' answer to a query about a partition.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Timeout for the library's next error message. If we stopped at the first poll without a message,
-/// a log line of the library would hide the messages after it.
+/// Timeout for the library's next error message. With a timeout of 0, a log line of the library
+/// would hide the messages after it.
 const COMPLAINT_WAIT: Duration = Duration::from_millis(20);
 
 /// Interval between queries for the number of the topic's partitions.
@@ -65,7 +65,7 @@ pub enum Polled {
     /// There is no record yet, or there is a [change](TopicReader::changes).
     Nothing,
     Record(ReadRecord),
-    /// Polling failed, and resumes without our help. The reason and its remedy.
+    /// Polling failed. The text has the reason and a remedy; the library resumes by itself.
     Failed(String),
     /// This member is unusable; a new one must be created.
     Ended {
@@ -169,7 +169,7 @@ impl TopicReader {
     /// `buffer` the maximum bytes that it reads ahead. The member updates `is_connected`.
     ///
     /// # Errors
-    /// The client library rejects a setting.
+    /// Returns an error if the client library rejects a setting.
     pub fn new(
         config: &Kafka,
         index: usize,
@@ -350,7 +350,7 @@ impl TopicReader {
         Ok(low.into_iter().zip(high?).collect())
     }
 
-    /// Begins to read assigned partitions, each from an offset.
+    /// Begins to read assigned partitions, each from the given offset.
     pub fn begin(&self, partitions: &[(i32, u64)]) -> Result<(), String> {
         let mut list = TopicPartitionList::with_capacity(partitions.len());
         for (partition, offset) in partitions {

@@ -60,7 +60,7 @@ pub fn n_partitions_at_start(text: &str) -> Option<i32> {
 /// Parses a committed text. Ignores words that a later program appends.
 ///
 /// # Errors
-/// The text was not written by spanscore, or cannot be parsed.
+/// Returns an error if spanscore did not write the text, or if the text cannot be parsed.
 pub fn decode(text: &str) -> Result<LogProgress, ProgressUnread> {
     let mut words = text.split(' ');
     let version = words.next().and_then(|word| word.strip_prefix(NAME));

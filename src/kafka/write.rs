@@ -40,7 +40,7 @@ const SHARE_OF_RECORDS: usize = 4;
 /// between attempts.
 ///
 /// # Errors
-/// The client library rejects a setting.
+/// Returns an error if the client library rejects a setting.
 pub fn start(
     config: &Config,
     capacity: &Bound,

@@ -23,7 +23,7 @@ const TLS_SIZE: usize = 64 << 10;
 /// Maximum number of evicted connections that may finish their requests.
 const MAX_ENDING: usize = 64;
 
-/// Limits on the connections of some ports together.
+/// Limits on the connections of several ports together.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimits {
     pub memory: Bound,

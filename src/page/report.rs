@@ -40,7 +40,7 @@ pub struct Report<'a> {
 /// Writes a report.
 ///
 /// # Errors
-/// Writing to `out` failed.
+/// Returns an error if writing to `out` fails.
 pub fn write(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     let script = assets::script();
     let style = assets::style();

@@ -1,9 +1,9 @@
 //! Reads a request's body into one contiguous message, with a permit for its memory.
 //!
-//! The permit grows as bytes arrive or are decompressed, so a sender uses only the memory of real
-//! bytes, whatever length it announces and however much its body decompresses to (plus 4 MiB in
-//! advance, once there are 32 KiB; plus 64 KiB of compressed bytes). The length that a compressed
-//! body claims is trusted only if the body has arrived in full, and only during decompression.
+//! The permit grows as bytes arrive or are decompressed, so neither an announced length nor a
+//! compressed body reserves memory in advance (except 4 MiB, once 32 KiB have arrived, and 64 KiB
+//! of compressed bytes). The length that a compressed body claims is trusted only if the body has
+//! arrived in full, and only during decompression.
 
 use std::fmt::Display;
 use std::sync::Arc;

@@ -8,8 +8,8 @@ use super::request_error::RequestError;
 use crate::fair::{EvictingBudget, Reservation};
 use crate::heap;
 
-/// Maximum bytes of a brief request. A brief request evicts other requests of its peer after a
-/// short pause, because it has usually arrived in full when reading begins.
+/// Maximum bytes of a brief request, which has usually arrived in full when reading begins. Other
+/// requests of its peer can be evicted for it after a shorter idle time.
 const BRIEF: usize = 64 << 10;
 
 /// The bytes of one request in the budget of all requests in arrival, released on drop.

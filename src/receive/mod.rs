@@ -96,8 +96,8 @@ impl Settings {
     /// forwarded to a downstream.
     ///
     /// # Errors
-    /// `forward.pass_headers` has an entry that is not a header name; the message names the
-    /// setting.
+    /// Returns a message that names the setting, if an entry of `forward.pass_headers` is not a
+    /// header name.
     pub fn try_new(
         otlp: &config::OtlpReceiver,
         forward: &config::Forward,

@@ -18,7 +18,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub(super) enum RequestError {
     /// The request violates the protocol; retrying is useless.
     Malformed(String),
-    /// The request could never fit; retrying is useless unless in parts.
+    /// The request could never fit; retrying is useless unless the sender splits it.
     TooLarge {
         /// Maximum bytes of a request, after decompression.
         limit: usize,
@@ -26,7 +26,7 @@ pub(super) enum RequestError {
         setting: &'static str,
     },
     /// The request's items need more memory than all requests may use together; retrying is useless
-    /// unless in parts.
+    /// unless the sender splits it.
     TooDense {
         /// Maximum bytes of all requests in arrival.
         limit: usize,

@@ -82,7 +82,7 @@ pub type RenewHeaders = Box<dyn Fn(&Config) -> Result<(), String> + Send + Sync>
 /// Opens the register, and the reloader that watches its files and deletes expired registrations.
 ///
 /// # Errors
-/// The state file cannot be used.
+/// Returns an error if the state file cannot be used.
 pub fn open(
     setup: RegisterSetup,
     telemetry: &Arc<Telemetry>,

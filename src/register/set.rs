@@ -111,7 +111,7 @@ impl Register {
     /// Reloads the configuration and waits for the result.
     ///
     /// # Errors
-    /// The reloader has stopped.
+    /// Returns an error if the reloader has stopped.
     pub async fn reload(&self) -> Result<ReloadOutcome, ReloadStopped> {
         let (answer, outcome) = oneshot::channel();
         self.0

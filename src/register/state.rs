@@ -57,7 +57,7 @@ impl StateFile {
     /// Reads the file, if it exists, and checks that it can be written.
     ///
     /// # Errors
-    /// The file cannot be read or written.
+    /// Returns an error if the file cannot be read or written.
     pub(super) fn open(path: &Path, config: &Config) -> Result<(Self, Restored), StateError> {
         let unusable = |what: &str, error: io::Error| StateError {
             path: path.to_owned(),

@@ -15,7 +15,7 @@ use crate::telemetry::{MetricsSource, Telemetry};
 /// for the disk.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// The parts of a journal. All are empty without a journal.
+/// Handles of a journal's logs; all empty if no journal is configured.
 #[derive(Default)]
 pub(super) struct JournalParts {
     /// The log of requests.

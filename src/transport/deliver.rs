@@ -55,7 +55,7 @@ pub struct Delivery<P = Client> {
     refusals: Throttled<&'static str>,
     /// The stage of the queue when the loop last read it.
     stage: QueueStage,
-    /// The queue that delivers the spans that this queue's requests are about.
+    /// The queue of the spans to which this queue's requests refer.
     spans: Option<Queue>,
     /// The task that reads requests that are only in the journal.
     reading: JoinSet<(LogReader, io::Result<Stretch>)>,
@@ -103,8 +103,8 @@ impl<P: Recipient> Delivery<P> {
         }
     }
 
-    /// Sets the queue that delivers the spans that this queue's requests are about. Until that
-    /// queue has delivered a span, the peer may not have the span.
+    /// Sets the queue of the spans to which this queue's requests refer. Until that queue has
+    /// delivered a span, the peer may not have the span.
     #[must_use]
     pub fn about(self, spans: Option<Queue>) -> Self {
         Self { spans, ..self }

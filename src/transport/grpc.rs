@@ -54,7 +54,7 @@ pub(super) fn request(
 /// Returns the outcome of a response.
 ///
 /// # Errors
-/// The response was interrupted.
+/// Returns an error if the response was interrupted.
 pub(super) async fn answer(response: Response<Incoming>) -> Result<DeliveryOutcome, hyper::Error> {
     let (head, body) = response.into_parts();
     // A response without a body has its status in the headers.

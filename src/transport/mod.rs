@@ -77,7 +77,6 @@ pub enum TransportError {
         origin: String,
         name: String,
     },
-    /// A header is reserved for the protocol.
     #[error("`{origin}`: header `{name}` is set by OTLP itself, remove it")]
     HeaderReserved {
         /// The setting or variable with the endpoint.
@@ -298,7 +297,7 @@ impl SentHeaders {
     /// requests.
     ///
     /// # Errors
-    /// A header is invalid. Then no header is replaced.
+    /// Returns an error, and replaces nothing, if a header is invalid.
     pub fn replace(&self, destination: &Destination) -> Result<(), TransportError> {
         self.0.store(Arc::new(headers(destination)?));
         Ok(())

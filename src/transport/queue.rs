@@ -516,8 +516,8 @@ impl State {
         }
     }
 
-    /// Records that the disk was read up to `next`. Held requests that waited for this are sent
-    /// next.
+    /// Records that the disk was read up to `next`, and makes the requests in `held` that waited
+    /// for this due next.
     fn read_up_to(&mut self, next: u64) {
         if let Some(on_disk) = &mut self.on_disk {
             let next = on_disk.read_up_to(next);

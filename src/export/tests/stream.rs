@@ -1,4 +1,4 @@
-//! The lines that a listener of the stream receives. The tests do not test the transport.
+//! The lines that a listener of the stream receives. The tests do not cover the transport.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

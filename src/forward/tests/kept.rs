@@ -1,5 +1,5 @@
 //! A forward plane with a journal: which requests remain after a restart, after an outage that
-//! fills the memory, and if the journal is full. Every restart is orderly or drops everything;
+//! fills the memory, and if the journal is full. A restart is either orderly or drops all tasks;
 //! `tests/it/durability.rs` kills the process.
 
 use std::path::Path;

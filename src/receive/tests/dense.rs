@@ -59,7 +59,7 @@ async fn spans_are_counted_as_they_are_read_and_too_many_are_refused() {
     );
     assert!(taken >= body.len() + spans, "{taken} bytes for {spans}");
 
-    // This request fits alone, but not beside the other one.
+    // This request fits alone, but not together with the other request.
     let more = request(3_500);
     let refused = read_and_validate(&more, &limits).await.err().unwrap();
     assert_eq!(

@@ -282,7 +282,7 @@ async fn items_that_claim_to_be_our_scores_are_counted_and_dropped_if_so_configu
                 .counter("spanscore_receiver_scores_total", &labels);
             assert_eq!(counted, 1, "{signal} {scores:?}");
         }
-        // A request of nothing but scores becomes empty, and its sender gets no error.
+        // A request with only scores becomes empty, and its sender gets no error.
         let [(_, path, mut only), ..] = with_scores();
         let groups = &mut only["resourceSpans"][0]["scopeSpans"];
         *groups = json!([groups[1].clone()]);

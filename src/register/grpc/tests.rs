@@ -1,6 +1,6 @@
-//! Calls of gRPC methods as HTTP/2 frames, without a socket, and their responses compared with
-//! those of REST. The client builds messages from their descriptors, not from the generated types.
-//! The tests do not prove that clients in other languages work; the Python client in
+//! Calls gRPC methods with HTTP/2 frames, without a socket, and compares the responses with those
+//! of REST. The client builds messages from their descriptors, not from the generated types. The
+//! tests do not prove that clients in other languages work; the Python client in
 //! docs/criteria-api.md does.
 
 use axum::body::to_bytes;

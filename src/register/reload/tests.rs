@@ -1,5 +1,5 @@
-//! Reloads as files change, on tokio's paused clock with real files. The tests do not test
-//! notifications by the kernel, which the program does not use.
+//! Tests reloads when files change, on tokio's paused clock with real files. The kernel's
+//! notifications are not tested, because the program does not use them.
 
 use std::fs;
 use std::future;

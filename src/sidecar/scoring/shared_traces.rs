@@ -10,8 +10,9 @@ use otlp::span::Now;
 use crate::sidecar::now;
 use crate::sync::Mutex;
 
-/// Before a thread judges a trace, maximum time to wait until other threads have added data that is
-/// due at the same time and may complete the trace. Data that is added later revises the verdicts.
+/// Maximum time that a thread waits before it judges a trace, so that other threads can add data
+/// that is due at the same time and may complete the trace. Data that is added later revises the
+/// verdicts.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// The maximum when the sidecar stops, because then no verdict is revised later. A thread that

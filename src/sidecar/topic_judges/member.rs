@@ -52,7 +52,6 @@ const COMMIT_ANSWER: Duration = Duration::from_secs(10);
 
 pub(super) struct ReaderPlan {
     pub(super) config: Kafka,
-    /// The number of the thread.
     pub(super) index: usize,
     /// Maximum bytes that are read ahead.
     pub(super) buffer: usize,
@@ -94,7 +93,7 @@ struct Commit {
 impl Member {
     ///
     /// # Errors
-    /// The client library rejects a setting.
+    /// Returns an error if the client library rejects a setting.
     pub(super) fn new(
         plan: ReaderPlan,
         sink: JudgeSink,

@@ -1,6 +1,6 @@
-//! Criteria as messages and back, and the messages' fields compared with those of the types that
-//! read documents. The tests do not prove that clients in other languages work; the Python client
-//! in docs/criteria-api.md does.
+//! Converts criteria to messages and back, and compares the messages' fields with those of the
+//! types that read documents. The tests do not prove that clients in other languages work; the
+//! Python client in docs/criteria-api.md does.
 
 use std::collections::BTreeSet;
 
