@@ -87,10 +87,10 @@ pub use registering::{
     CriteriaShadowed, RegistrationsExpired, StateFileUnusable, TokenUnusable,
 };
 pub use scoring::{
-    AlarmsPostponed, ConfigurationInForce, DrainBegun, NothingRecognised, PeersFound,
-    PeersUnresolved, RecordingBegun, RecordingFailed, RevisionsLost, ServiceTorn, SessionsJudged,
-    SpansLate, SpansUnscored, SpansWithoutIds, Stopped, Stopping, TraceHalfArrived, TracesClosed,
-    TracesHeld, TracesJudged, TracesTorn, TrajectoriesSeen,
+    AlarmsPostponed, ConfigurationInForce, DrainBegun, JournaledSpansUnread, NothingRecognised,
+    PeersFound, PeersUnresolved, RecordingBegun, RecordingFailed, RevisionsLost, ServiceTorn,
+    SessionsJudged, SpansLate, SpansUnscored, SpansWithoutIds, Stopped, Stopping, TraceHalfArrived,
+    TracesClosed, TracesHeld, TracesJudged, TracesTorn, TrajectoriesSeen,
 };
 
 use crate::sync::Mutex;

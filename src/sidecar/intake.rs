@@ -20,7 +20,7 @@ use otlp::span::{Now, PeerId, SpanAdmission};
 use tokio::sync::oneshot;
 
 use super::record::Recorder;
-use super::scoring::ScoringQueue;
+use super::scoring::{RequestRecord, ScoringQueue};
 use super::{Addresses, now};
 use crate::config::Signal;
 use crate::forward::{self, ForwardHandle};
@@ -73,6 +73,7 @@ impl receive::RequestSink for RequestIntake {
         } = received;
         let unix_nanos = now().unix_nanos;
         let peer = batch.peer;
+        let n_bytes = body.len();
         let seen = self.onlookers.need(signal).then(|| body.clone());
         let is_scored = !batch.spans.is_empty() && self.scoring.is_some();
         // The log of the downstream contains all that scoring needs. A topic has a separate log.
@@ -87,12 +88,15 @@ impl receive::RequestSink for RequestIntake {
         let is_kept = self.forward.keeps(signal);
         let is_in_log = for_downstream || scored.is_some();
         let (scoring, onlookers) = (self.scoring.clone(), self.onlookers.clone());
-        let take = move |record| {
+        let take = move |record: Option<u64>| {
             if let Some(body) = seen {
                 onlookers.see(signal, &body, n_items, unix_nanos);
             }
             if let Some(scoring) = &scoring {
-                scoring.offer(batch, record);
+                scoring.offer(
+                    batch,
+                    record.map(|number| RequestRecord { number, n_bytes }),
+                );
             }
         };
         if scored.is_none() && !is_kept {

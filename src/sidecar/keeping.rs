@@ -15,6 +15,10 @@ use crate::telemetry::{MetricsSource, Telemetry};
 /// for the disk.
 const PATIENCE: Duration = Duration::from_secs(4);
 
+/// Requests that wait in the journal to be scored may use one in this many bytes of the journal. The
+/// journal retains twice as many delivered bytes for scoring.
+const UNREAD_SHARE: usize = 8;
+
 /// Handles of a journal's logs; all empty if no journal is configured.
 #[derive(Default)]
 pub(super) struct JournalParts {
@@ -96,6 +100,7 @@ pub(super) async fn open_journal(
             marks,
             config.assemble.peers.is_some(),
             config.shutdown.open_traces == AtStop::Keep,
+            journal.max_size.0 / UNREAD_SHARE,
         )
     });
     Ok(JournalParts {

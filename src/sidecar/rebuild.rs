@@ -7,12 +7,13 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
-use judge::pipeline::{CrossTraceAccess, Pipeline, Rebuilding, Rules, TraceMark};
-use otlp::span::{Batch, Now};
+use judge::pipeline::{self, CrossTraceAccess, Pipeline, Rebuilding, Rules, TraceMark};
+use otlp::span::{Batch, Now, PeerId};
 use otlp::{scan, scan_logs};
 
 use super::now;
 use crate::config::Signal;
+use crate::heap;
 use crate::journal::{JournalLog, JudgedMarks, LogReader, Needed, Past, Stored};
 use crate::sync::Mutex;
 use crate::telemetry::{
@@ -41,6 +42,8 @@ pub(super) struct KeptTraces {
     has_peers: bool,
     /// True if a stop retains open traces in the journal, unjudged.
     keeps_open: bool,
+    /// Maximum bytes of requests that wait in the journal to be scored.
+    max_unread: usize,
 }
 
 /// The journal of one scoring thread. When this value is dropped, even by a panic, other threads
@@ -49,14 +52,16 @@ pub(super) struct KeptTraces {
 pub(super) struct KeptPartition {
     index: usize,
     all: Arc<SharedKept>,
-    /// True once the journal was read. Only then does the thread report needed records.
-    is_rebuilt: bool,
+    /// Reads requests that did not fit into memory. `None` until the thread has rebuilt its traces.
+    /// Only then does the thread report needed records.
+    reader: Option<LogReader>,
     need_at: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct SharedKept {
     kept: KeptTraces,
+    n_threads: usize,
     state: Mutex<State>,
     /// Notified when a thread has rebuilt its traces.
     progress: Condvar,
@@ -100,13 +105,19 @@ impl KeptTraces {
         marks: JudgedMarks,
         has_peers: bool,
         keeps_open: bool,
+        max_unread: usize,
     ) -> Self {
         Self {
             log,
             marks,
             has_peers,
             keeps_open,
+            max_unread,
         }
+    }
+
+    pub(super) fn max_unread(&self) -> usize {
+        self.max_unread
     }
 
     /// Returns the journals of `n_threads` threads, in the order of their partitions.
@@ -114,6 +125,7 @@ impl KeptTraces {
         let log = self.log.clone();
         let all = Arc::new(SharedKept {
             kept: self,
+            n_threads,
             state: Mutex::new(State {
                 past: (0..n_threads).map(|_| None).collect(),
                 needs: Needs(vec![None; n_threads]),
@@ -134,7 +146,7 @@ impl KeptTraces {
         let partition = |index| KeptPartition {
             index,
             all: Arc::clone(&all),
-            is_rebuilt: false,
+            reader: None,
             need_at: None,
         };
         (0..n_threads).map(partition).collect()
@@ -154,7 +166,7 @@ impl KeptPartition {
         telemetry: &Telemetry,
         mut beat: impl FnMut(),
     ) {
-        if self.is_rebuilt {
+        if self.reader.is_some() {
             return;
         }
         let all = Arc::clone(&self.all);
@@ -174,7 +186,7 @@ impl KeptPartition {
             pipeline.restore_memory(past.opened_unix_nanos);
             pipeline.mark_restored_incomplete(started);
         }
-        self.is_rebuilt = true;
+        self.reader = Some(past.requests);
         all.rebuilt(rebuilt, silence, telemetry);
         // If the process is killed soon, the next start needs the time at which the memory of
         // traces began.
@@ -186,6 +198,32 @@ impl KeptPartition {
         all.wait_for_others(&mut beat);
     }
 
+    /// Reads the spans of this partition from a request's record.
+    ///
+    /// # Errors
+    /// The record is damaged, cannot be read, or was removed.
+    pub(super) fn read(
+        &mut self,
+        record: u64,
+        peer: PeerId,
+        rules: &Rules,
+    ) -> Result<Batch, String> {
+        let reader = self.reader.as_mut().ok_or("the journal is not open")?;
+        let read = reader.read(record, record + 1, 1);
+        let mut records = read.map_err(|error| error.to_string())?.records;
+        let stored = records
+            .pop()
+            .ok_or("the record is damaged or was removed")?;
+        heap::took(stored.body.len());
+        let batch = Batch {
+            peer,
+            ..batch_of(stored, rules)
+        };
+        let parts = pipeline::split(batch, self.all.n_threads);
+        let own = parts.into_iter().find(|(index, _)| *index == self.index);
+        Ok(own.map(|(_, part)| part).unwrap_or_default())
+    }
+
     /// Reports the needed records to the journal. The pipeline has received every record below
     /// `taken_below`.
     pub(super) fn need<C: CrossTraceAccess>(
@@ -194,7 +232,7 @@ impl KeptPartition {
         taken_below: u64,
         now: Instant,
     ) {
-        if !self.is_rebuilt || self.need_at.is_some_and(|at| now < at) {
+        if self.reader.is_none() || self.need_at.is_some_and(|at| now < at) {
             return;
         }
         self.need_at = Some(now + NEED_INTERVAL);
@@ -218,7 +256,7 @@ impl KeptPartition {
 impl Drop for KeptPartition {
     fn drop(&mut self) {
         let mut state = self.all.state.lock();
-        if !self.is_rebuilt {
+        if self.reader.is_none() {
             state.n_rebuilding -= 1;
         }
         state.n_running -= 1;

@@ -18,14 +18,14 @@ use std::{io, thread};
 use arc_swap::ArcSwap;
 use judge::assemble::{Partition, Settings};
 use judge::pipeline::{self, CrossTraces, Pipeline, Rules};
-use otlp::span::{Batch, Now, TraceId};
+use otlp::span::{Batch, Now, PeerId, TraceId};
 
 use super::now;
 use super::rebuild::KeptTraces;
-use crate::fair::Charge;
+use crate::fair::{Charge, FairBudget};
 use crate::telemetry::{SpansUnscored, SpansWithoutIds, Telemetry};
 
-use shared::{Arrived, ScoringState};
+use shared::{Arrived, QueuedSpans, ScoringState};
 use shared_traces::SharedTraces;
 use worker::Worker;
 
@@ -36,6 +36,16 @@ pub(super) use worker::report;
 
 /// Maximum number of batches in the queue of a thread.
 const MAX_BATCHES: usize = 4096;
+
+/// Maximum number of requests that wait in the journal to be scored. Their queue entries use 4 MiB.
+const MAX_UNREAD: usize = 32_768;
+
+/// A request's record in the journal.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RequestRecord {
+    pub(super) number: u64,
+    pub(super) n_bytes: usize,
+}
 
 /// The handle with which receivers enqueue batches. Never waits.
 #[derive(Debug, Clone)]
@@ -76,6 +86,8 @@ impl ScoringQueue {
         kept: Option<KeptTraces>,
     ) -> (Self, Vec<Worker>) {
         let n_threads = judges.len();
+        let max_unread = kept.as_ref().map(KeptTraces::max_unread);
+        let max_queued = MAX_BATCHES + max_unread.map_or(0, |_| MAX_UNREAD);
         let kept = kept.map(|kept| kept.divide(n_threads));
         let mut kept = kept.into_iter().flatten();
         // The memory of traces begins here, before a port is open, and not when the threads first
@@ -87,13 +99,14 @@ impl ScoringQueue {
             rules,
             telemetry,
             traces,
+            max_unread,
             n_threads,
         ));
         let sender_key = RandomState::new().hash_one(());
         let (mut senders, mut workers) = (Vec::new(), Vec::new());
         for (partition, judge) in Partition::all(n_threads).zip(judges) {
             let index = partition.index();
-            let (sender, inbox) = sync_channel(MAX_BATCHES);
+            let (sender, inbox) = sync_channel(max_queued);
             let settings = Settings {
                 partition,
                 sender_key,
@@ -116,51 +129,63 @@ impl ScoringQueue {
         (Self { senders, shared }, workers)
     }
 
-    /// Enqueues a batch for scoring, or counts it as unscored and marks its traces. `record` is the
-    /// number of the request's journal record. Numbers only grow.
-    pub(super) fn offer(&self, batch: Batch, record: Option<u64>) {
-        self.take_or_mark(batch, record);
+    /// Enqueues a batch for scoring. If the queue's memory is full, enqueues only the number of the
+    /// journal record. Without a record, counts the batch as unscored and marks its traces. Numbers
+    /// of records only grow.
+    pub(super) fn offer(&self, batch: Batch, record: Option<RequestRecord>) {
+        self.enqueue_or_mark(batch, record);
         if let Some(record) = record {
             let offered_below = &self.shared.offered_below;
-            offered_below.store(record + 1, Ordering::Release);
+            offered_below.store(record.number + 1, Ordering::Release);
         }
     }
 
-    fn take_or_mark(&self, batch: Batch, record: Option<u64>) {
+    fn enqueue_or_mark(&self, batch: Batch, record: Option<RequestRecord>) {
+        let shared = &*self.shared;
         if batch.n_without_ids > 0 {
             SpansWithoutIds {
                 n_spans: batch.n_without_ids,
             }
-            .emit(&self.shared.telemetry);
+            .emit(&shared.telemetry);
         }
         if batch.spans.is_empty() {
             return;
         }
-        // Charge for at least one slot, so that no peer can use all slots.
-        let size = batch.size().max(self.shared.waiting.max() / MAX_BATCHES);
-        let Some(waiting) = self.shared.waiting.charge(batch.peer, size) else {
+        let in_memory = charge(&shared.waiting, batch.peer, batch.size(), MAX_BATCHES);
+        let is_in_memory = in_memory.is_some();
+        let in_journal = || {
+            let (unread, n_bytes) = (shared.unread.as_ref()?, record?.n_bytes);
+            charge(unread, batch.peer, n_bytes, MAX_UNREAD)
+        };
+        let Some(charge) = in_memory.or_else(in_journal) else {
             return self.mark_unscored(batch);
         };
-        let waiting = Arc::new(waiting);
-        let at = now();
-        let send = |index: usize, batch: Batch, waiting: Arc<Charge>| {
+        let (at, peer, charge) = (now(), batch.peer, Arc::new(charge));
+        let send = |index: usize, batch: Batch| {
+            let spans = if is_in_memory {
+                QueuedSpans::InMemory(batch)
+            } else {
+                let n_spans = batch.spans.len();
+                QueuedSpans::InJournal { peer, n_spans }
+            };
             let arrived = Box::new(Arrived {
                 at,
-                waiting,
-                batch,
-                record,
+                charge: Arc::clone(&charge),
+                record: record.map(|record| record.number),
+                spans,
             });
             if let Err(TrySendError::Full(arrived) | TrySendError::Disconnected(arrived)) =
                 self.senders[index].try_send(arrived)
+                && let QueuedSpans::InMemory(batch) = arrived.spans
             {
-                self.mark_unscored(arrived.batch);
+                self.mark_unscored(batch);
             }
         };
         match self.senders.len() {
-            1 => send(0, batch, waiting),
+            1 => send(0, batch),
             n_threads => {
                 for (index, part) in pipeline::split(batch, n_threads) {
-                    send(index, part, Arc::clone(&waiting));
+                    send(index, part);
                 }
             }
         }
@@ -198,6 +223,17 @@ impl ScoringQueue {
             own.for_each(|trace_id| unscored.mark(*trace_id));
         }
     }
+}
+
+/// Charges a request to its sender. Charges at least one of `max_requests` slots, so that no peer can
+/// use all slots.
+fn charge(
+    budget: &Arc<FairBudget>,
+    peer: PeerId,
+    n_bytes: usize,
+    max_requests: usize,
+) -> Option<Charge> {
+    budget.charge(peer, n_bytes.max(budget.max() / max_requests))
 }
 
 /// Returns the name of a thread and of its heartbeat. A single thread has no number.

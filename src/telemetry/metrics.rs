@@ -153,6 +153,8 @@ metrics! {
     peers_unresolved: Gauge[] = "spanscore_peers_unresolved";
     /// Scores waiting to be delivered, by shape
     scores_queued: Gauge["shape"] = "spanscore_scores_queued";
+    /// Bytes of requests in the journal that wait to be scored
+    scoring_unread_bytes: Gauge[] = "spanscore_scoring_unread_bytes";
     /// Services whose traces are spread over several replicas
     services_torn: Gauge[] = "spanscore_services_torn";
     /// Sessions with closed turns, for criteria with `scope: session`

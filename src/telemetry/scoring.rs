@@ -22,9 +22,19 @@ events! {
                 n_spans,
                 "the scoring queue is full: spans are forwarded unscored and their traces are \
                  incomplete (further spans are only counted); raise scoring.queue or \
-                 memory.limit, or give the sidecar more CPU"
+                 memory.limit, use a journal, or give the sidecar more CPU"
             );
         }
+    }
+
+    /// A request that waited in the journal for scoring cannot be read.
+    JournaledSpansUnread { n_spans: usize, why: String } (telemetry) {
+        telemetry.metrics.unscored_spans.add([], n_spans as u64);
+        tracing::error!(
+            n_spans,
+            why,
+            "cannot read spans for scoring from the journal; open traces are incomplete"
+        );
     }
 
     /// Spans were forwarded, but belong to no trace: their trace or span id is empty or all zero.
@@ -197,6 +207,7 @@ events! {
         recent_bytes: usize,
         n_sessions: usize,
         session_bytes: usize,
+        unread_bytes: usize,
     } (telemetry) {
         let metrics = &telemetry.metrics;
         metrics.traces_open.set([], n_open);
@@ -205,6 +216,7 @@ events! {
         metrics.traces_recent_bytes.set([], recent_bytes);
         metrics.sessions.set([], n_sessions);
         metrics.sessions_bytes.set([], session_bytes);
+        metrics.scoring_unread_bytes.set([], unread_bytes);
     }
 
     /// The first log line, with a summary of the configuration.

@@ -85,6 +85,7 @@ fn the_text_is_open_metrics_with_each_family_once_and_one_end() {
         recent_bytes: 7,
         n_sessions: 5,
         session_bytes: 6,
+        unread_bytes: 0,
     }
     .emit(&telemetry);
     let more: MetricsSource = Arc::new(|page| page.gauge("more", "More", 9));

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use arc_swap::ArcSwap;
 use judge::assemble::{Sizes, Stats, TraceIdFilter};
 use judge::pipeline::Rules;
-use otlp::span::{Batch, Now, TraceId};
+use otlp::span::{Batch, Now, PeerId, TraceId};
 
 use super::shared_traces::SharedTraces;
 use crate::config::Bound;
@@ -63,6 +63,8 @@ pub(super) struct ScoringState {
     pub(super) telemetry: Arc<Telemetry>,
     /// Budget of the bytes in all threads' queues.
     pub(super) waiting: Arc<FairBudget>,
+    /// Budget of the journal's bytes that the threads have yet to read, if there is a journal.
+    pub(super) unread: Option<Arc<FairBudget>>,
     pub(super) bounds: ScoringBounds,
     /// True if the sidecar drains; traces then close sooner.
     pub(super) draining: AtomicBool,
@@ -106,10 +108,21 @@ pub(super) struct Arrived {
     /// Time of arrival. Timers count from the arrival, not from the end of the wait in the queue.
     pub(super) at: Now,
     /// The charge of the request. All its batches share it, because they share memory.
-    pub(super) waiting: Arc<Charge>,
-    pub(super) batch: Batch,
+    pub(super) charge: Arc<Charge>,
     /// The number of the request's journal record.
     pub(super) record: Option<u64>,
+    pub(super) spans: QueuedSpans,
+}
+
+/// The spans themselves, or where to read them.
+#[derive(Debug)]
+pub(super) enum QueuedSpans {
+    InMemory(Batch),
+    /// The queue's memory was full, so the thread reads the spans from the request's record.
+    InJournal {
+        peer: PeerId,
+        n_spans: usize,
+    },
 }
 
 // === impl ScoringState ===
@@ -120,12 +133,14 @@ impl ScoringState {
         rules: Arc<ArcSwap<Rules>>,
         telemetry: Arc<Telemetry>,
         traces: SharedTraces,
+        max_unread: Option<usize>,
         n_threads: usize,
     ) -> Self {
         Self {
             rules,
             telemetry,
             waiting: FairBudget::new(bounds.queue.clone()),
+            unread: max_unread.map(FairBudget::new),
             bounds,
             draining: AtomicBool::new(false),
             offered_below: AtomicU64::new(0),

@@ -1,5 +1,6 @@
 //! The scoring threads and their queue. The pipeline's own tests cover the judging.
 
+mod behind;
 mod threads;
 
 use std::collections::BTreeMap;
@@ -51,7 +52,7 @@ fn span(trace: u8, id: u8, tool: &str) -> Span {
     }
 }
 
-fn batch_of(resource: Resource, spans: Vec<Span>) -> Batch {
+fn request(resource: Resource, spans: Vec<Span>) -> Vec<u8> {
     let scope_spans = vec![ScopeSpans {
         spans,
         ..ScopeSpans::default()
@@ -61,7 +62,11 @@ fn batch_of(resource: Resource, spans: Vec<Span>) -> Batch {
         scope_spans,
         ..ResourceSpans::default()
     }];
-    let request = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
+    ExportTraceServiceRequest { resource_spans }.encode_to_vec()
+}
+
+fn batch_of(resource: Resource, spans: Vec<Span>) -> Batch {
+    let request = request(resource, spans);
     scan::scan(&request, Some(&rules())).unwrap().batch
 }
 
@@ -119,12 +124,12 @@ fn a_trace_whose_spans_wait_in_the_queue_does_not_settle_without_them() {
     );
     let send = |at: Now, spans: Vec<Span>| {
         let batch = batch(spans);
-        let waiting = Arc::new(queue.shared.waiting.charge_anyway(batch.size()));
+        let charge = Arc::new(queue.shared.waiting.charge_anyway(batch.size()));
         let arrived = Box::new(Arrived {
             at,
-            waiting,
-            batch,
+            charge,
             record: None,
+            spans: QueuedSpans::InMemory(batch),
         });
         queue.senders[0].send(arrived).unwrap();
     };

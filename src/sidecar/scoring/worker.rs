@@ -8,19 +8,19 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use std::{mem, thread};
 
-use judge::assemble::{CloseReason, Stats, TornService, TornTraces};
+use judge::assemble::{CloseReason, Sizes, Stats, TornService, TornTraces};
 use judge::extract::{HalfArrived, MissingHalf};
 use judge::pipeline::{Judged, JudgementSink, Pipeline, Rules};
 use otlp::span::Now;
 
-use super::shared::{Arrived, ScoringState};
+use super::shared::{Arrived, QueuedSpans, ScoringState};
 use super::shared_traces::{Round, SharedAccess};
 use crate::heap;
 use crate::sidecar::now;
 use crate::sidecar::rebuild::KeptPartition;
 use crate::telemetry::{
-    AlarmsPostponed, Heartbeat, RevisionsLost, ServiceTorn, SessionsJudged, SpansLate, Telemetry,
-    TraceHalfArrived, TracesClosed, TracesHeld, TracesJudged, TracesTorn,
+    AlarmsPostponed, Heartbeat, JournaledSpansUnread, RevisionsLost, ServiceTorn, SessionsJudged,
+    SpansLate, Telemetry, TraceHalfArrived, TracesClosed, TracesHeld, TracesJudged, TracesTorn,
 };
 
 /// Maximum number of batches that are inserted before due traces are closed again.
@@ -61,136 +61,213 @@ struct Place<'a> {
 impl Worker {
     /// Judges until the queue is closed and the open traces are judged.
     pub(super) fn run(self) {
-        let Self {
-            index,
-            inbox,
-            shared,
-            mut pipeline,
-            judge,
-            mut kept,
-            heartbeat,
-        } = self;
-        let place = Place {
-            shared: &shared,
-            index,
+        let shared = Arc::clone(&self.shared);
+        let time = now();
+        let mut running = Running {
+            place: Place {
+                shared: &shared,
+                index: self.index,
+            },
+            inbox: self.inbox,
+            pipeline: self.pipeline,
+            kept: self.kept,
+            output: Output {
+                judge: self.judge,
+                rules: shared.rules.load_full(),
+                telemetry: &shared.telemetry,
+                next_beat: time.instant,
+                heartbeat: self.heartbeat,
+                missing: Vec::new(),
+            },
+            time,
+            is_draining: false,
+            keeps_up: true,
+            sizes: None,
         };
-        // The pipeline's time is never later than the arrival of a queued batch. Otherwise a trace
-        // with spans in the queue would settle without them while the thread is behind.
-        let mut time = now();
-        let mut is_draining = false;
-        let mut keeps_up = true;
-        let mut sizes = None;
-        let mut output = Output {
-            judge,
-            rules: shared.rules.load_full(),
-            telemetry: &shared.telemetry,
-            next_beat: time.instant,
-            heartbeat,
-            missing: Vec::new(),
-        };
-        if let Some(kept) = &mut kept {
-            output.rebuild(kept, &mut pipeline, time);
+        running.rebuild();
+        while running.run_round() {}
+        running.output.heartbeat.finish();
+    }
+}
+
+/// The state of a running thread.
+struct Running<'a> {
+    place: Place<'a>,
+    inbox: Receiver<Box<Arrived>>,
+    pipeline: Pipeline<SharedAccess>,
+    kept: Option<KeptPartition>,
+    output: Output<'a>,
+    /// The pipeline's time. It is never later than the arrival of a queued batch. Otherwise a trace
+    /// with spans in the queue would settle without them while the thread is behind.
+    time: Now,
+    is_draining: bool,
+    /// True if the last round emptied the queue.
+    keeps_up: bool,
+    sizes: Option<Sizes>,
+}
+
+impl Running<'_> {
+    /// Waits for batches or a deadline, inserts the batches and judges what is due. Returns false
+    /// after the last round.
+    fn run_round(&mut self) -> bool {
+        let shared = self.place.shared;
+        let first = wait(&self.inbox, self.pipeline.next_deadline());
+        if first.is_ok() && self.keeps_up {
+            thread::park_timeout(GATHER);
         }
-        loop {
-            let first = wait(&inbox, pipeline.next_deadline());
-            if first.is_ok() && keeps_up {
-                thread::park_timeout(GATHER);
+        self.output.beat();
+        self.output.rules = shared.rules.load_full();
+        self.rebuild();
+        self.apply_changes();
+        let is_last = matches!(first, Err(RecvTimeoutError::Disconnected));
+        self.pipeline.cross_traces_mut().round = Round::IsBehind;
+        // Read this number before the queue, so that every lower record is in the queue or was
+        // already inserted.
+        let offered_below = shared.offered_below.load(Ordering::Acquire);
+        let taken_below = self.take_queued(first.ok());
+        if is_last {
+            self.judge_rest();
+        } else {
+            self.judge_due();
+        }
+        if let Some(kept) = &mut self.kept {
+            let below = if self.keeps_up { offered_below } else { taken_below };
+            kept.need(&mut self.pipeline, below, now().instant);
+        }
+        report_torn(self.pipeline.take_torn(), &shared.telemetry);
+        self.place.report_held(&self.pipeline);
+        !is_last
+    }
+
+    /// Rebuilds the traces from the journal, if it was opened since the last call.
+    fn rebuild(&mut self) {
+        if let Some(kept) = &mut self.kept {
+            let (rules, telemetry) = (Arc::clone(&self.output.rules), self.output.telemetry);
+            let output = &mut self.output;
+            kept.rebuild(&mut self.pipeline, &rules, now(), telemetry, || {
+                output.beat()
+            });
+        }
+    }
+
+    /// Applies what other threads changed since the last round.
+    fn apply_changes(&mut self) {
+        let Place { shared, index } = self.place;
+        let (pipeline, time) = (&mut self.pipeline, self.time);
+        if !self.is_draining && shared.draining.load(Ordering::Relaxed) {
+            self.is_draining = true;
+            pipeline.shorten_settle(DRAINING_SETTLE);
+        }
+        let sizes = shared.bounds.sizes();
+        if let Some(changed) = sizes.filter(|sizes| self.sizes != Some(*sizes)) {
+            self.sizes = Some(changed);
+            pipeline.resize(changed, time);
+        }
+        if shared.threads.len() > 1 {
+            pipeline.reopen_changed(time);
+        }
+        let of_thread = &shared.threads[index];
+        if let Some((since, noticed)) = of_thread.peers_changed.lock().take() {
+            pipeline.begin_memory(since, noticed);
+        }
+        let unscored = mem::take(&mut *of_thread.unscored.lock());
+        if !unscored.others.is_empty() {
+            pipeline.mark_many_unscored(unscored.others, time);
+        }
+        if !unscored.trace_ids.is_empty() {
+            pipeline.mark_unscored(&unscored.trace_ids, time);
+        }
+    }
+
+    /// Inserts queued batches, beginning with `first`. Returns one more than the number of the last
+    /// journal record that was inserted.
+    fn take_queued(&mut self, first: Option<Box<Arrived>>) -> u64 {
+        let (mut taken_below, mut n_taken) = (0, 0);
+        let mut next = first;
+        while n_taken < MAX_BATCHES_AT_ONCE
+            && let Some(arrived) = next.take().or_else(|| self.inbox.try_recv().ok())
+        {
+            n_taken += 1;
+            if let Some(record) = arrived.record {
+                taken_below = record + 1;
             }
-            output.beat();
-            let rules = shared.rules.load_full();
-            output.rules = Arc::clone(&rules);
-            if let Some(kept) = &mut kept {
-                output.rebuild(kept, &mut pipeline, now());
-            }
-            if !is_draining && shared.draining.load(Ordering::Relaxed) {
-                is_draining = true;
-                pipeline.shorten_settle(DRAINING_SETTLE);
-            }
-            let sizes_now = shared.bounds.sizes();
-            if let Some(changed) = sizes_now.filter(|now| sizes != Some(*now)) {
-                sizes = Some(changed);
-                pipeline.resize(changed, time);
-            }
-            if shared.threads.len() > 1 {
-                pipeline.reopen_changed(time);
-            }
-            let of_thread = &shared.threads[index];
-            if let Some((since, noticed)) = of_thread.peers_changed.lock().take() {
-                pipeline.begin_memory(since, noticed);
-            }
-            let unscored = mem::take(&mut *of_thread.unscored.lock());
-            if !unscored.others.is_empty() {
-                pipeline.mark_many_unscored(unscored.others, time);
-            }
-            if !unscored.trace_ids.is_empty() {
-                pipeline.mark_unscored(&unscored.trace_ids, time);
-            }
-            let ended = matches!(first, Err(RecvTimeoutError::Disconnected));
-            pipeline.cross_traces_mut().round = Round::IsBehind;
-            // Read this number before the queue: then every lower record is in the queue or was
-            // received from it.
-            let offered_below = shared.offered_below.load(Ordering::Acquire);
-            let mut taken_below = 0;
-            let mut n_taken = 0;
-            for arrived in first
-                .into_iter()
-                .chain(inbox.try_iter())
-                .take(MAX_BATCHES_AT_ONCE)
-            {
-                let Arrived {
-                    at,
-                    waiting,
-                    batch,
-                    record,
-                } = *arrived;
-                n_taken += 1;
-                heap::took(waiting.n_bytes());
-                drop(waiting);
-                time = later(time, at);
-                let intake = match record {
-                    Some(record) => {
-                        taken_below = record + 1;
-                        pipeline.take_record(&rules, batch, record, time, &mut output)
-                    }
-                    None => pipeline.take_into(&rules, batch, time, &mut output),
-                };
-                SpansLate {
-                    n_taken: intake.n_late,
-                    n_refused: intake.n_too_late,
-                    n_forgotten: intake.n_forgotten,
+            self.take(*arrived);
+        }
+        self.keeps_up = n_taken < MAX_BATCHES_AT_ONCE;
+        if self.keeps_up {
+            self.time = later(self.time, now());
+        }
+        taken_below
+    }
+
+    fn take(&mut self, arrived: Arrived) {
+        let Arrived {
+            at,
+            charge,
+            record,
+            spans,
+        } = arrived;
+        heap::took(charge.n_bytes());
+        // Restored spans of a trace must be inserted before queued ones.
+        self.rebuild();
+        let rules = Arc::clone(&self.output.rules);
+        let batch = match spans {
+            QueuedSpans::InMemory(batch) => batch,
+            QueuedSpans::InJournal { peer, n_spans } => {
+                let read = record.zip(self.kept.as_mut());
+                let read = read.map(|(record, kept)| kept.read(record, peer, &rules));
+                match read.unwrap_or_else(|| Err("there is no journal".to_owned())) {
+                    Ok(batch) => batch,
+                    Err(why) => return self.miss(n_spans, why),
                 }
-                .emit(&shared.telemetry);
             }
-            keeps_up = n_taken < MAX_BATCHES_AT_ONCE;
-            if keeps_up {
-                time = later(time, now());
+        };
+        drop(charge);
+        self.time = later(self.time, at);
+        let (pipeline, output) = (&mut self.pipeline, &mut self.output);
+        let taken = match record {
+            Some(record) => pipeline.take_record(&rules, batch, record, self.time, output),
+            None => pipeline.take_into(&rules, batch, self.time, output),
+        };
+        SpansLate {
+            n_taken: taken.n_late,
+            n_refused: taken.n_too_late,
+            n_forgotten: taken.n_forgotten,
+        }
+        .emit(output.telemetry);
+    }
+
+    /// Marks all open traces as incomplete, because the journal lost spans of unknown traces.
+    fn miss(&mut self, n_spans: usize, why: String) {
+        let now = now();
+        self.pipeline.restore_memory(now.unix_nanos);
+        self.pipeline.mark_restored_incomplete(now);
+        JournaledSpansUnread { n_spans, why }.emit(self.output.telemetry);
+    }
+
+    fn judge_due(&mut self) {
+        if self.keeps_up {
+            self.pipeline.cross_traces_mut().round = Round::KeepsUp;
+        }
+        let rules = Arc::clone(&self.output.rules);
+        self.pipeline
+            .advance_into(&rules, self.time, &mut self.output);
+    }
+
+    /// Judges the open traces and sessions at the end of the process, except traces that stay in
+    /// the journal.
+    fn judge_rest(&mut self) {
+        let (pipeline, output) = (&mut self.pipeline, &mut self.output);
+        pipeline.cross_traces_mut().round = Round::Last;
+        let rules = Arc::clone(&output.rules);
+        match &self.kept {
+            Some(kept) if kept.keeps_open_traces() => {
+                kept.keep_open(pipeline);
+                // Sessions are judged as they are: the next start may be late, or lack a turn's
+                // requests.
+                pipeline.end_sessions(&rules, CloseReason::Shutdown, self.time, output);
             }
-            if ended {
-                pipeline.cross_traces_mut().round = Round::Last;
-                match &kept {
-                    Some(kept) if kept.keeps_open_traces() => {
-                        kept.keep_open(&pipeline);
-                        // Judge sessions as they are, because the next start may be late, or may
-                        // not have the requests of a turn.
-                        pipeline.end_sessions(&rules, CloseReason::Shutdown, time, &mut output);
-                    }
-                    _ => pipeline.drain_into(&rules, time, &mut output),
-                }
-            } else {
-                if keeps_up {
-                    pipeline.cross_traces_mut().round = Round::KeepsUp;
-                }
-                pipeline.advance_into(&rules, time, &mut output);
-            }
-            if let Some(kept) = &mut kept {
-                let below = if keeps_up { offered_below } else { taken_below };
-                kept.need(&mut pipeline, below, now().instant);
-            }
-            report_torn(pipeline.take_torn(), &shared.telemetry);
-            place.report_held(&pipeline);
-            if ended {
-                return output.heartbeat.finish();
-            }
+            _ => pipeline.drain_into(&rules, self.time, output),
         }
     }
 }
@@ -210,6 +287,7 @@ impl Place<'_> {
             recent_bytes: held.recent_size + cross_traces_size,
             n_sessions: sessions.n_sessions,
             session_bytes: sessions.size,
+            unread_bytes: shared.unread.as_ref().map_or(0, |it| it.n_bytes()),
         }
         .emit(&shared.telemetry);
     }
@@ -253,17 +331,6 @@ impl JudgementSink for Output<'_> {
 }
 
 impl Output<'_> {
-    /// Rebuilds the traces from the journal, if the journal was opened since the last call.
-    fn rebuild(
-        &mut self,
-        kept: &mut KeptPartition,
-        pipeline: &mut Pipeline<SharedAccess>,
-        now: Now,
-    ) {
-        let (rules, telemetry) = (Arc::clone(&self.rules), self.telemetry);
-        kept.rebuild(pipeline, &rules, now, telemetry, || self.beat());
-    }
-
     fn report_halves(&mut self, halves: &[HalfArrived]) {
         for HalfArrived { service, missing } in halves {
             let is_first = !self.missing.contains(missing);

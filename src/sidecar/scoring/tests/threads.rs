@@ -47,7 +47,10 @@ fn a_request_is_divided_by_trace_and_waits_until_its_last_part_is_taken() {
     for (worker, trace) in workers.iter().zip(traces) {
         assert_eq!(waiting(), size);
         let arrived = worker.inbox.try_recv().unwrap();
-        let ids = arrived.batch.spans.iter();
+        let QueuedSpans::InMemory(batch) = arrived.spans else {
+            panic!("the batch is in memory")
+        };
+        let ids = batch.spans.iter();
         let ids: Vec<_> = ids
             .map(|span| (span.trace_id, span.span_id.to_string()))
             .collect();
