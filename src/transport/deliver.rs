@@ -227,56 +227,76 @@ impl<P: Recipient> Delivery<P> {
         else {
             return;
         };
-        let InFlight {
-            attempt, mut entry, ..
-        } = self.in_flight.swap_remove(idx);
-        let QueuedRequest { request, .. } = &entry;
-        let (signal, n_items) = (request.signal, request.n_items);
+        let InFlight { attempt, entry, .. } = self.in_flight.swap_remove(idx);
         AttemptEnded {
             at: now,
             answer: answer_of(&outcome),
         }
         .emit(&self.answers);
-        match outcome {
-            DeliveryOutcome::Retry { after, why } => {
-                self.pacer.failed(attempt, after, now, self.rng.f64());
-                RequestRetried {
-                    queue: self.queue.name(),
-                }
-                .emit(&self.telemetry);
-                entry.n_failures = entry.n_failures.saturating_add(1);
-                let wait = wait(self.peer.backoff(), entry.n_failures, after, self.rng.f64());
-                // Two failures may be a brief disruption.
-                if self.pacer.is_up()
-                    && entry.n_failures > 2
-                    && let Some(n_suppressed) = self.hold_ups.ready((), now)
-                {
-                    let (n_attempts, why) = (entry.n_failures, why.clone());
-                    RequestHeldUp {
-                        origin: self.origin(),
-                        signal: signal.as_str(),
-                        n_attempts,
-                        why,
-                        n_suppressed,
-                    }
-                    .emit(&self.telemetry);
-                }
-                self.queue.put_back(entry, Some(now + wait));
-                self.last_why = why;
-                self.note_outage(now);
-                return;
+        if let DeliveryOutcome::Retry { after, .. } = outcome {
+            self.pacer.failed(attempt, after, now, self.rng.f64());
+            self.finish(entry, outcome, now);
+        } else {
+            self.finish(entry, outcome, now);
+            let was_up = self.pacer.is_up();
+            self.pacer.answered(attempt, now);
+            if !was_up && self.pacer.is_up() {
+                // The backoff of failed requests grew during the outage. Without this call, younger
+                // requests would overtake them.
+                self.queue.retry_all();
             }
+        }
+        self.note_outage(now);
+    }
+
+    /// Enqueues a request again that the destination could not take.
+    fn retry(
+        &mut self,
+        mut entry: QueuedRequest,
+        after: Option<Duration>,
+        why: String,
+        now: Instant,
+    ) {
+        let wait = self.back_off(&mut entry, after);
+        // Two failures may be a brief disruption.
+        if self.pacer.is_up()
+            && entry.n_failures > 2
+            && let Some(n_suppressed) = self.hold_ups.ready((), now)
+        {
+            RequestHeldUp {
+                origin: self.origin(),
+                signal: entry.request.signal.as_str(),
+                n_attempts: entry.n_failures,
+                why: why.clone(),
+                n_suppressed,
+            }
+            .emit(&self.telemetry);
+        }
+        self.queue.put_back(entry, Some(now + wait));
+        self.last_why = why;
+    }
+
+    /// Counts a failure of a request, and returns the time until its next attempt.
+    fn back_off(&mut self, entry: &mut QueuedRequest, after: Option<Duration>) -> Duration {
+        RequestRetried {
+            queue: self.queue.name(),
+        }
+        .emit(&self.telemetry);
+        entry.n_failures = entry.n_failures.saturating_add(1);
+        wait(self.peer.backoff(), entry.n_failures, after, self.rng.f64())
+    }
+
+    /// Removes, splits or enqueues again a request by the outcome of its attempt.
+    fn finish(&mut self, mut entry: QueuedRequest, outcome: DeliveryOutcome, now: Instant) {
+        let (signal, n_items) = (entry.request.signal, entry.request.n_items);
+        match outcome {
+            DeliveryOutcome::Retry { after, why } => self.retry(entry, after, why, now),
             DeliveryOutcome::Delivered {
                 n_rejected,
                 message,
             } => {
                 let n_rejected = n_rejected.min(n_items);
-                self.queue.accounting().sent(signal, n_items - n_rejected);
-                if n_rejected > 0 {
-                    self.queue
-                        .accounting()
-                        .dropped(signal, n_rejected, "rejected");
-                }
+                self.count(signal, n_items - n_rejected, n_rejected);
                 if (n_rejected > 0 || message.is_some())
                     && let Some(n_suppressed) = self.rejections.ready((), now)
                 {
@@ -299,48 +319,41 @@ impl<P: Recipient> Delivery<P> {
             } => {
                 let n_left = n_left.min(n_items);
                 let n_rejected = n_rejected.min(n_items - n_left);
-                let accounting = self.queue.accounting();
-                accounting.sent(signal, n_items - n_left - n_rejected);
-                if n_rejected > 0 {
-                    accounting.dropped(signal, n_rejected, "rejected");
-                }
+                self.count(signal, n_items - n_left - n_rejected, n_rejected);
                 entry.request.body = rest;
                 entry.request.n_items = n_left;
                 self.queue.put_back(entry, None);
             }
             DeliveryOutcome::Unknown { why } => {
                 if entry.unknown_for(self.spans.as_ref(), now) < UNKNOWN_FOR {
-                    RequestRetried {
-                        queue: self.queue.name(),
-                    }
-                    .emit(&self.telemetry);
-                    entry.n_failures = entry.n_failures.saturating_add(1);
-                    let wait = wait(self.peer.backoff(), entry.n_failures, None, self.rng.f64());
+                    let wait = self.back_off(&mut entry, None);
                     self.queue.put_back(entry, Some(now + wait));
                 } else {
                     self.refuse(entry, "unknown_span", why, now);
                 }
             }
-            DeliveryOutcome::TooLarge { why } => match split(signal, &request.body, n_items) {
-                Some(halves) => {
-                    RequestSplit {
-                        queue: self.queue.name(),
+            DeliveryOutcome::TooLarge { why } => {
+                match split(signal, &entry.request.body, n_items) {
+                    Some(halves) => {
+                        RequestSplit {
+                            queue: self.queue.name(),
+                        }
+                        .emit(&self.telemetry);
+                        self.queue.replace(entry, halves);
                     }
-                    .emit(&self.telemetry);
-                    self.queue.replace(entry, halves);
+                    None => self.refuse(entry, "too_large", why, now),
                 }
-                None => self.refuse(entry, "too_large", why, now),
-            },
+            }
             DeliveryOutcome::Refused { reason, why } => self.refuse(entry, reason, why, now),
         }
-        let was_up = self.pacer.is_up();
-        self.pacer.answered(attempt, now);
-        if !was_up && self.pacer.is_up() {
-            // The backoff of failed requests grew during the outage. Without this call, younger
-            // requests would overtake them.
-            self.queue.retry_all();
+    }
+
+    fn count(&self, signal: Signal, n_sent: u64, n_rejected: u64) {
+        let accounting = self.queue.accounting();
+        accounting.sent(signal, n_sent);
+        if n_rejected > 0 {
+            accounting.dropped(signal, n_rejected, "rejected");
         }
-        self.note_outage(now);
     }
 
     fn refuse(&mut self, entry: QueuedRequest, reason: &'static str, why: String, now: Instant) {
