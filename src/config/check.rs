@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use judge::evaluate::Scope;
+use judge::extract::Recogniser;
 use located::{MapEntry, Node, NodeValue, Problem, Problems, Spot, Texts};
 
 use super::runtime::OWN_USE;
@@ -432,6 +433,23 @@ impl Check<'_> {
     }
 
     fn conventions(&mut self) {
+        let tools = &self.config.tools;
+        let counts = [
+            (
+                "tools.conventions",
+                tools.conventions.len(),
+                Recogniser::MAX_CONVENTIONS,
+            ),
+            (
+                "tools.name_attributes",
+                tools.name_attributes.len(),
+                Recogniser::MAX_NAME_ATTRIBUTES,
+            ),
+        ];
+        for (path, n, max) in counts.into_iter().filter(|(_, n, max)| n > max) {
+            let title = format!("`{path}` has {n} entries, and at most {max} are possible");
+            self.wrong(&[path], title, "remove or merge entries");
+        }
         let mut seen = std::collections::BTreeSet::new();
         for convention in &self.config.tools.conventions {
             let name = &convention.name;

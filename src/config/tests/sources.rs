@@ -522,3 +522,22 @@ criteria:
         })
     );
 }
+
+#[test]
+fn more_name_attributes_than_can_be_numbered_are_a_mistake() {
+    let names = |n| {
+        format!(
+            "tools: {{ name_attributes: [{}] }}",
+            vec!["a"; n].join(", ")
+        )
+    };
+    let limit = judge::extract::Recogniser::MAX_NAME_ATTRIBUTES;
+    config(&names(limit));
+    assert_eq!(
+        titles(&messages(&names(limit + 1))),
+        [format!(
+            "`tools.name_attributes` has {} entries, and at most {limit} are possible",
+            limit + 1
+        )]
+    );
+}

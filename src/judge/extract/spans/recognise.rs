@@ -80,6 +80,11 @@ const NAMED: u16 = 1 << 12;
 const SYNTHESIZED: u16 = u16::MAX;
 
 impl Recogniser {
+    /// Maximum number of conventions of the settings.
+    pub const MAX_CONVENTIONS: usize = (NAMED - CUSTOM) as usize;
+    /// Maximum number of `tools.name_attributes`.
+    pub const MAX_NAME_ATTRIBUTES: usize = (SYNTHESIZED - NAMED) as usize;
+
     /// Compiles the settings. `readable` lists the attributes that selectors read and scores copy.
     /// Keys of `previous` retain their ids, so that spans scanned earlier remain readable.
     pub fn new<'a>(
@@ -121,13 +126,13 @@ impl Recogniser {
             .iter()
             .map(|custom| CompiledConvention::new(custom, &keys))
             .filter(|custom| !custom.matches.is_empty())
-            .take(usize::from(NAMED - CUSTOM))
+            .take(Self::MAX_CONVENTIONS)
             .collect();
         let names = tools.name_attributes.iter();
         let names = names.filter_map(|name| keys.id(name));
         Self {
             tools: tools.clone(),
-            names: names.take(usize::from(SYNTHESIZED - NAMED)).collect(),
+            names: names.take(Self::MAX_NAME_ATTRIBUTES).collect(),
             ignored: tools.ignore.iter().cloned().collect(),
             custom,
             keys,
