@@ -1,7 +1,7 @@
-//! Runs every command of the README. `.ci/run` runs the commands that build, and this test checks
-//! that it has the same commands. All other commands run here, in order, in a shell, in a folder
-//! with the files of a clone. Blocks marked `text` need the reader's agent or backend; their flags
-//! and keys are tested one by one.
+//! Runs every command of the README. `.ci/run` runs the commands that build, and this test compares
+//! `.ci/run` with the README. All other commands run here, in order, in a shell, in a folder with
+//! the files of a clone. Blocks marked `text` need the reader's agent or backend; their flags and
+//! keys are tested one by one.
 
 use std::path::Path;
 use std::process::Command;

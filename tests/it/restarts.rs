@@ -92,7 +92,7 @@ fn unix_nanos() -> u64 {
     spanscore::sidecar::now().unix_nanos
 }
 
-/// Sends a request until it is acknowledged.
+/// Sends a request, which must be acknowledged.
 fn send(otlp: &str, spans: &[Span]) {
     assert!(is_acknowledged(otlp, &request(spans.to_vec())));
 }

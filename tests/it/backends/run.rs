@@ -22,7 +22,7 @@ pub(crate) const TRACE_ID: &str = "827b1ba03b42deebf9171748d094dad8";
 /// programs and test machines are busy.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// A backend's process and its folder. The process is killed when this is dropped.
+/// A backend's process and its folder. Dropping this value kills the process.
 pub(crate) struct Backend {
     child: Child,
     pub(crate) folder: TempDir,
