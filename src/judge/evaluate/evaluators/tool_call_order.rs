@@ -26,7 +26,8 @@ use crate::extract::Trajectory;
 ///
 /// # Why
 /// An agent that does the right things in the wrong sequence ships a purchase before it checks the
-/// stock. A score between 0 and 1 shows how far a run strayed, so a threshold can allow one mistake.
+/// stock. A score between 0 and 1 shows how far a run strayed, so a threshold can allow one
+/// mistake.
 ///
 /// # Example
 /// ```yaml

@@ -71,8 +71,8 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 /// - A pattern under `args`, such as `args: { x: "^y" }`, matches texts only.
 ///
 /// You can write `where` in every call pattern: in `tool_calls`, in `constraints`, and under
-/// `ignore` in `efficiency`. With `explain.values: true` explanations show a value as JSON: the text
-/// `"1000"` has quotes, the number has none.
+/// `ignore` in `efficiency`. With `explain.values: true` explanations show a value as JSON: the
+/// text `"1000"` has quotes, the number has none.
 ///
 /// The evidence for a value decides the answer of a condition; *open* means that the answer is
 /// unknown:
