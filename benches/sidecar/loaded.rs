@@ -66,7 +66,7 @@ pub(crate) fn latency(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// For some seconds sends far more than the backend accepts; then everything that was acknowledged
+/// Sends far more than the backend accepts for some seconds. Then everything that was acknowledged
 /// must arrive.
 pub(crate) fn overload(plan: &Plan) -> io::Result<()> {
     const LIMIT_MIB: f64 = 128.0;

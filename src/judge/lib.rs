@@ -7,7 +7,8 @@
 //!
 //! [`Rules`] state the expectations, and [`Pipeline`] is the whole machine: it assembles spans into
 //! traces, extracts the tool calls of each trace in order, and judges them by the criteria. This
-//! crate needs no runtime, opens no sockets and no files, and reads no clock: time is an argument.
+//! crate needs no runtime, opens no sockets and no files, and reads no clock. The time is passed as
+//! an argument.
 //!
 //! # Example
 //!

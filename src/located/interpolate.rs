@@ -1,5 +1,5 @@
 //! Replaces `${env:NAME}`, `${env:NAME:-default}` and `${file:PATH}` in the scalars of a tree, and
-//! hides secrets in its texts. Variables, files and the paths of secrets are arguments.
+//! hides secrets in its texts. Variables, files and the paths of secrets are passed as arguments.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

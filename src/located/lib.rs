@@ -1,5 +1,6 @@
 //! Reads YAML or JSON into serde types and reports every mistake together, each with its place, a
-//! caret and a remedy. Independent of spanscore: the hints for its keys are arguments.
+//! caret and a remedy. Independent of spanscore, because the hints for its keys are passed as
+//! arguments.
 
 #![expect(
     missing_docs,

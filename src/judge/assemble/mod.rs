@@ -168,7 +168,7 @@ pub struct Closed<M> {
     may_be_split: bool,
     /// The first journal record with spans of the trace.
     pub first_record: u64,
-    /// The rest of a closed trace; `None` for an expired trace, which is still open.
+    /// The remaining state of a closed trace; `None` for an expired trace, which is still open.
     rest: Option<Box<buffered_trace::BufferedTrace<M>>>,
 }
 
