@@ -258,7 +258,7 @@ async fn check(listener: TcpListener, seen: Arc<Seen>) -> io::Result<()> {
             http.initial_stream_window_size(STREAM_WINDOW)
                 .initial_connection_window_size(CONNECTION_WINDOW)
                 .max_frame_size(MAX_FRAME);
-            // A sidecar that stops closes its connection.
+            // When a sidecar stops, it closes its connection.
             let _ = http.serve_connection(TokioIo::new(stream), service).await;
         });
     }

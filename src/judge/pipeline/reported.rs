@@ -19,8 +19,8 @@ pub use marks::{Marks, TraceMark};
 #[derive(Debug, Default, Clone)]
 pub(super) struct Reported(Vec<ReportedEvaluation>);
 
-/// Maximum number of stored evaluations of one trace, at most 8 MiB: a trace can have as many agent
-/// runs as spans. Further evaluations are reported once and never revised.
+/// Maximum number of stored evaluations of one trace, at most 8 MiB, because a trace can have as
+/// many agent runs as spans. Further evaluations are reported once and never revised.
 const MAX_REPORTED: usize = 65_536;
 
 /// The state of the reported evaluations while a trace is being judged.

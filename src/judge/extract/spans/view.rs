@@ -9,7 +9,7 @@ use otlp::span::{Event, IndexedAttributes, KeyBits, KeyId, ScopeHash, SpanRow, V
 use super::keys;
 use crate::extract::values::Raw;
 
-/// A span or log record with indexed attributes, because conventions look up many keys, most of
+/// A span or log record. Its attributes are indexed, because conventions look up many keys, most of
 /// which are absent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
