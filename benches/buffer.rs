@@ -1,6 +1,7 @@
 //! Measures the trace buffer: insert, close and remember, in time per span, with few and with many
 //! open traces, compared with a prost decode of the same spans. Prints ratios, because nanoseconds
-//! vary with the machine. Does not prove the cost of the whole sidecar: see benches/README.md.
+//! vary with the machine. The ratios say nothing about the cost of the whole sidecar; see
+//! benches/README.md.
 //!
 //! Run it with `cargo bench --bench buffer`. Without `--bench` (as in `cargo test --benches`), it
 //! runs one short round.

@@ -10,8 +10,8 @@
 //!
 //! `benches/instructions.sh` runs each case under callgrind with no requests and with all of them;
 //! the difference is the cost of the requests. Run a case by hand with `cargo bench --bench
-//! instructions -- CASE N`; without a case it lists the cases. Proves nothing about caches and
-//! system calls.
+//! instructions -- CASE N`; without a case it lists the cases. The counts say nothing about caches
+//! and system calls.
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
 //! Tests input that is legal but hostile or odd: huge spans, deep nesting, fields out of order; and
-//! the texts of errors. Does not prove what happens to such a request before the scan.
+//! the texts of errors. The tests do not prove what happens to the request before the scan.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
@@ -521,8 +521,8 @@ fn values_given_twice_are_merged_or_replaced() {
         b"\x40\x01".to_vec(),
         Vec::new(),
     ];
-    // Every sequence of three bytes occurs in one field and spread over three, as a value and as an
-    // item of an array.
+    // Try every sequence of three pieces, in one field and spread over three fields, as a value and
+    // as an item of an array.
     for first in &pieces {
         for second in &pieces {
             for third in &pieces {

@@ -1,5 +1,5 @@
 //! Runs each fuzz target on its committed corpus. `fuzz/run --keep` adds an input only if it
-//! reaches code that no other input of the corpus reaches. Proves nothing about other inputs.
+//! reaches code that no other input of the corpus reaches. This proves nothing about other inputs.
 
 use std::fs;
 use std::path::Path;

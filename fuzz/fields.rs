@@ -1,6 +1,6 @@
 //! Checks every field of every OTLP message, one by one: compares the descriptors with the messages
-//! of `opentelemetry-proto`, and the scan's tables with both. Does not find a field that only
-//! `opentelemetry-proto` has.
+//! of `opentelemetry-proto`, and the scan's tables with both. The check does not find a field that
+//! only `opentelemetry-proto` has.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,6 @@
 //! Reads segments of the journal with faults: reading ends, and returns only records that were
-//! written. Does not prove what is on the disk after a crash: the model in `journal` does.
+//! written. The target does not prove what is on the disk after a crash; the model in `journal`
+//! does.
 
 use std::fs;
 use std::path::PathBuf;

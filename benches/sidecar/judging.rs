@@ -1,5 +1,5 @@
 //! Measures the spans judged per second within the default memory, on one thread and on two, while
-//! four senders send as fast as they can. Proves nothing about verdicts.
+//! four senders send as fast as they can. The benchmark does not check the verdicts.
 
 use std::io;
 

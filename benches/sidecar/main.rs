@@ -1,8 +1,8 @@
 //! Measures the cost of the whole sidecar with separate processes: load generator → spanscore →
 //! backend, compared with receivers that drop everything they receive. CPU time comes from the
 //! operating system. Variants run in turn within each round. A turn counts only if every span
-//! arrived once and every criterion judged every trace once. Prints the table of goals. Proves
-//! nothing about networks, because everything runs on one machine's loopback.
+//! arrived once and every criterion judged every trace once. Prints the table of goals. The figures
+//! say nothing about networks, because everything runs on one machine's loopback.
 //!
 //! Run it with `cargo bench --bench sidecar`, or with some of its parts: `cargo bench --bench
 //! sidecar -- lean genai small gzip http latency memory pages overload saturation scaling judging

@@ -293,8 +293,8 @@ pub(crate) fn table(profile: Profile, plan: &Plan) -> io::Result<()> {
 
 const N_CRITERIA: f64 = 3.0;
 
-/// Returns the CPU nanoseconds that this thread needs to decode one lean span with prost and drop
-/// it.
+/// Returns the CPU nanoseconds that this thread needs to decode one span of [`Profile::Lean`] with
+/// prost and drop it.
 fn decode_nanos() -> f64 {
     let ring = Ring::new(Recipe {
         profile: Profile::Lean,

@@ -75,7 +75,7 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
-    /// The reasons of closed traces.
+    /// All reasons for which a trace is closed, without the reasons of alarms and sessions.
     pub const ALL: [Self; 9] = [
         Self::RootEnded,
         Self::NoRoot,

@@ -1,5 +1,6 @@
 //! Tests the rules of docs/design.md#when-is-a-trace-done by example, beginning with traces that no
-//! limit affects. Does not prove that every order ends in the same revision: `properties` does.
+//! limit affects. These tests do not prove that every order ends in the same revision; `properties`
+//! does.
 
 mod fixture;
 mod late;

@@ -1,6 +1,6 @@
 //! Extracts trajectories from small traces written here. `tests/judge/captures` compares real
-//! payloads, `products` tests products without a capture. Proves nothing about the scan, which
-//! these tests bypass.
+//! payloads, `products` tests products without a capture. These tests prove nothing about the scan,
+//! which they bypass.
 
 mod completeness;
 mod messages;

@@ -29,7 +29,8 @@ pub(super) struct CrossTraceResults {
     size: usize,
     max_size: usize,
     max_ids: usize,
-    /// Maximum delay of a part. A later part belongs to another call with this id.
+    /// Maximum time between a call and the recording of its arguments or result. A part that was
+    /// recorded later belongs to another call with this id.
     max_age: Duration,
 }
 

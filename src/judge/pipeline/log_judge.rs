@@ -36,8 +36,8 @@ pub struct LogMark {
     /// The offset at which reading begins.
     pub replay: u64,
     /// The first record of the oldest trace that was open at `judged`. All traces with older first
-    /// records were reported. If one of them is open at `judged` for a successor, the successor has
-    /// read only its end.
+    /// records were reported. A successor that finds one of them open at `judged` has read only the
+    /// end of that trace.
     pub open: u64,
     pub judged: LogMoment,
 }

@@ -133,7 +133,7 @@ fn escape_len(text: &[u8]) -> usize {
     }
 }
 
-/// The items of the outermost list.
+/// The items of the outermost list, the first of which may be dropped.
 #[derive(Default)]
 struct Items {
     /// The start in the output of each item that may remain.

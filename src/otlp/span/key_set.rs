@@ -37,9 +37,9 @@ pub enum Keep {
     Expectation,
     /// Nothing, until [`KeySet::add`] replaces this rule.
     Asked,
-    /// The presence only, as an empty string.
+    /// Only the presence of the attribute, as an empty string.
     Presence,
-    /// Nothing from senders. Only the scan writes attributes with this key.
+    /// No value from a sender. Only the scan writes attributes with this key.
     Own,
 }
 

@@ -1,5 +1,5 @@
-//! Compares the buffer with a model that recomputes everything each time. Does not prove the effect
-//! of limits and budgets: the examples in `tests` do.
+//! Compares the buffer with a model that recomputes everything each time. The comparison does not
+//! cover limits and budgets; the examples in `tests` do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -47,7 +47,7 @@ macro_rules! keys {
 }
 
 keys! {
-    // Kinds that spans state themselves.
+    // Keys that state the kind of a span.
     OPERATION = "gen_ai.operation.name" Value Kind,
     OI_KIND = "openinference.span.kind" Value Kind,
     TRACELOOP_KIND = "traceloop.span.kind" Value Kind,
@@ -203,9 +203,9 @@ keys! {
     LOG_BODY = "spanscore.log.body" Own Message,
     INPUT_MESSAGES = "gen_ai.input.messages" Request Message,
     OI_INPUT_MESSAGES = "llm.input_messages." Request Message,
-    // Shows that a reply was flattened, even if it has no calls.
+    // This key shows that a reply was flattened, even if the reply has no calls.
     OI_OUTPUT_ROLE = "llm.output_messages.0.message.role" Presence Message,
-    // Shows whether the model called tools, even if its messages were not captured.
+    // This key shows whether the model called tools, even if its messages were not captured.
     FINISH_REASONS = "gen_ai.response.finish_reasons" Value Field,
     LOST_REPLY = "spanscore.lost.reply" Own Message,
     LOST_REQUEST = "spanscore.lost.request" Own Message,
@@ -237,7 +237,7 @@ keys! {
     OI_TOTAL_USAGE = "llm.token_count.total" Asked Usage,
     LLM_TOTAL_USAGE = "llm.usage.total_tokens" Asked Usage,
     AI_TOTAL_USAGE = "ai.usage.totalTokens" Asked Usage,
-    // Distinguishes model calls that were made at the same time.
+    // This key distinguishes model calls that were made at the same time.
     RESPONSE_ID = "gen_ai.response.id" Asked Usage,
 
     // Events and their attributes.

@@ -151,7 +151,8 @@ impl Recogniser {
         self
     }
 
-    /// Reads the token counts of models if `is_read`. No later call can undo this.
+    /// Reads the token counts of models if `is_read` is true. A later `with_usage(false)` has no
+    /// effect.
     pub fn with_usage(mut self, is_read: bool) -> Self {
         if is_read && !self.reads_usage {
             for key in keys::usage_keys() {

@@ -113,8 +113,8 @@ pub(super) const GENKIT: Convention = row(
 /// VoltAgent: a sub-agent's spans have its parent's name as well as its own. The only `llm` span
 /// covers the whole run, so it marks no turns.
 ///
-/// - Agent run: `span.type` is `agent`, or `entity.type` is `agent` and there is no `span.type`:
-///   every span below a run repeats the type of its entity.
+/// - Agent run: `span.type` is `agent`; or `entity.type` is `agent` and there is no `span.type`
+///   (every span below a run repeats the type of its entity).
 /// - Error: the span has `error.message`.
 pub(super) const VOLTAGENT: Convention = Convention {
     marks: KeyBits::new(&[keys::SPAN_TYPE, keys::ENTITY_TYPE]),
