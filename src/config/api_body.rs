@@ -20,7 +20,7 @@ const NAME: &str = "body";
 /// which must be equal if given.
 ///
 /// # Errors
-/// All mistakes in the document, not only the first.
+/// Returns all mistakes in the document, not only the first.
 pub fn criterion(
     text: &str,
     name: Option<&str>,
@@ -40,7 +40,7 @@ pub fn criterion(
 /// Reads a set of criteria: a map with only `criteria:`, as in a criteria file.
 ///
 /// # Errors
-/// All mistakes in the document, not only the first.
+/// Returns all mistakes in the document, not only the first.
 pub fn criteria(text: &str, limits: PatternLimits) -> Result<Vec<Criterion>, Problems> {
     let mut document = Document::parse(
         text,
@@ -124,11 +124,11 @@ pub fn criteria(text: &str, limits: PatternLimits) -> Result<Vec<Criterion>, Pro
     document.done(criteria)
 }
 
-/// Reads any other document, as strictly as a criterion. `what` is its name in messages, `remedy`
-/// how to write one.
+/// Reads any other document, as strictly as a criterion. `what` names the document in messages, and
+/// `remedy` tells how to write one.
 ///
 /// # Errors
-/// All mistakes in the document, not only the first.
+/// Returns all mistakes in the document, not only the first.
 pub fn document<T: DeserializeOwned>(text: &str, what: &str, remedy: &str) -> Result<T, Problems> {
     document_compiled(text, what, remedy, Ok::<T, _>)
 }
@@ -136,7 +136,7 @@ pub fn document<T: DeserializeOwned>(text: &str, what: &str, remedy: &str) -> Re
 /// Like [`document`], for a source whose patterns are compiled after parsing.
 ///
 /// # Errors
-/// All mistakes in the document, not only the first.
+/// Returns all mistakes in the document, not only the first.
 pub fn document_compiled<S: DeserializeOwned, T>(
     text: &str,
     what: &str,

@@ -9,11 +9,11 @@ use super::Config;
 use super::runtime::Budgets;
 use super::units::{Amount, ByteSize, Duration, Threads};
 
-/// Default of `warm_up` with peers: twice the interval at which the documented router looks for
+/// Default of `warm_up` with peers: twice the interval at which the documented router resolves
 /// pods.
 const WARM_UP_WITH_PEERS: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// `scoring`.
+/// The `scoring` section.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scoring {
@@ -30,7 +30,7 @@ pub struct Scoring {
     pub threads: Threads,
 }
 
-/// `assemble`.
+/// The `assemble` section.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Assemble {
@@ -43,17 +43,17 @@ pub struct Assemble {
     pub settle_remote: Duration,
     /// Time without new spans after which a trace is closed although no top span has ended.
     pub inactive: Duration,
-    /// A trace whose top span ended at least this long before the trace history began counts as a
-    /// recording that is sent again; 0 turns the guard off.
+    /// A trace counts as a recording that is sent again if its top span ended at least this long
+    /// before the trace history began; 0 turns the guard off.
     pub restart_guard: Duration,
     /// The headless Service of the replicas that share the traces, or a file with one address per
     /// line. A change of the addresses splits the traces that are open.
     pub peers: Option<String>,
-    /// Time after a start, or after a change of the peers' addresses, until the router has noticed
-    /// the change; traces that began earlier are `incomplete`. Default: 10 s if `peers` is set,
-    /// else none.
+    /// Time that the router needs to notice a start of this process or a change of the peers'
+    /// addresses; traces that began earlier are `incomplete`. Default: 10 s if `peers` is set, else
+    /// 0.
     pub warm_up: Option<Duration>,
-    /// Maximum time for which a trace stays open; then it is judged as cut short.
+    /// Maximum time that a trace stays open; then it is judged as cut short.
     pub expired: Duration,
     /// Maximum number of spans of one trace, at least 1; the trace is then judged as cut short.
     pub span_limit: usize,
@@ -68,7 +68,7 @@ pub struct Assemble {
     pub session: SessionAssembly,
 }
 
-/// `assemble.open`.
+/// The `assemble.open` section.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OpenTraces {
@@ -79,7 +79,7 @@ pub struct OpenTraces {
     pub max_size: Amount,
 }
 
-/// `assemble.recent`.
+/// The `assemble.recent` section.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecentTraces {
@@ -92,7 +92,7 @@ pub struct RecentTraces {
     pub ttl: Duration,
 }
 
-/// `assemble.session`.
+/// The `assemble.session` section.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionAssembly {
@@ -100,8 +100,8 @@ pub struct SessionAssembly {
     pub inactive: Duration,
     /// True if all turns of each session reach this process. Otherwise no session passes.
     pub whole: bool,
-    /// Maximum bytes of the turns of all sessions; never more than a quarter of `recent.max_size`,
-    /// from which they are taken.
+    /// Maximum bytes of the turns of all sessions. They count against `recent.max_size` and never
+    /// use more than a quarter of it.
     pub max_size: ByteSize,
 }
 
@@ -165,8 +165,8 @@ impl Default for SessionAssembly {
 }
 
 impl Assemble {
-    /// Returns the limits for traces under these shares of memory. One trace gets at most a quarter
-    /// of all, so that no single trace evicts all others. Sessions get memory only if some
+    /// Returns the size limits for these shares of memory. One trace gets at most a quarter of
+    /// `open`, so that no single trace evicts all others. Sessions get memory only if some
     /// criterion judges them.
     pub fn sizes(&self, open: usize, recent: usize, judges_sessions: bool) -> assemble::Sizes {
         let sessions = self.session.max_size.0.min(recent / 4);
@@ -181,7 +181,7 @@ impl Assemble {
 }
 
 impl Config {
-    /// Returns why sessions cannot be judged, and the remedy.
+    /// Returns the reason why sessions cannot be judged, and the remedy; `None` if they can.
     pub fn why_no_sessions(&self) -> Option<(&'static str, &'static str)> {
         if self.kafka.read.enabled {
             Some((

@@ -265,7 +265,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the parts of the memory against each other and against the whole.
+    /// Checks that the shares of memory fit together and into the limit.
     fn memory(&mut self) {
         let Config {
             receivers,
@@ -521,7 +521,7 @@ impl Check<'_> {
     }
 }
 
-/// Returns the criteria of a list that are in the configuration.
+/// Returns the items of a list that no earlier mistake has removed.
 pub(super) fn written(items: &[Node]) -> impl Iterator<Item = &Node> {
     items
         .iter()
@@ -543,7 +543,6 @@ fn field_of<'a>(item: &'a Node, evaluator: &str, warning: &str) -> Option<&'a Ma
         .or_else(|| item.find_entry(&[&["evaluate", evaluator], keys.as_slice()].concat()))
 }
 
-/// Returns the first unknown placeholder of a link.
 fn unknown_placeholder(url: &str) -> Option<&str> {
     let names = url
         .split('{')

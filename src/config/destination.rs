@@ -18,17 +18,17 @@ pub struct Destination {
     pub origin: String,
     /// `http` or `https`, host, port and base path.
     pub endpoint: Endpoint,
-    /// Protocol.
+    /// OTLP over gRPC or over HTTP.
     pub protocol: Protocol,
-    /// Headers to send, secrets resolved.
+    /// Headers to send, with secrets resolved.
     pub headers: Vec<(String, Secret)>,
-    /// Compression.
+    /// Compression of sent requests.
     pub compression: Compression,
     /// Timeout of one request.
     pub timeout: std::time::Duration,
     /// Maximum number of requests in flight. Over gRPC they share a connection.
     pub max_concurrency: usize,
-    /// TLS details.
+    /// TLS settings.
     pub tls: ClientTls,
     /// Delays between attempts.
     pub retry: Backoff,
@@ -72,7 +72,7 @@ pub enum Shape {
 /// The reason why a shape is not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Off {
-    /// Switched off.
+    /// The shape's `enabled` is false.
     Disabled(Shape),
     /// Neither the shape's section, nor `scores`, nor `forward` has an endpoint.
     NoEndpoint(Shape),
@@ -135,8 +135,8 @@ impl Endpoint {
     /// everything else gRPC. Without a port, `https` means 443 and `http` the protocol's port, 4317
     /// or 4318. The error text has the remedy after its last `: `.
     ///
-    /// A bare `host:port` is rejected, as in OpenTelemetry's Java SDK: other SDKs disagree on
-    /// whether it means TLS.
+    /// A bare `host:port` is rejected, as in OpenTelemetry's Java SDK, because SDKs disagree about
+    /// its meaning: some use TLS, some do not.
     pub fn parse(text: &str, protocol: Option<Protocol>) -> Result<(Self, Protocol), String> {
         let (tls, authority, base_path) = split(text)?;
         let (host, port) = host_and_port(authority).ok_or_else(|| {
@@ -200,7 +200,7 @@ impl Endpoint {
     }
 }
 
-/// Splits an endpoint into: true for TLS, host with port, and base path.
+/// Splits an endpoint into a TLS flag, host with port, and base path.
 fn split(text: &str) -> Result<(bool, &str, &str), String> {
     let text = text.trim();
     if text
@@ -332,7 +332,7 @@ impl Config {
     /// then from `forward`.
     ///
     /// # Errors
-    /// The shape is not sent; the error is the reason.
+    /// Returns the reason if the shape is not sent.
     pub fn score_destination(&self, shape: Shape) -> Result<Destination, Off> {
         let chain = self.score_peers(shape);
         if !self.is_enabled(shape) {
@@ -385,7 +385,7 @@ impl Config {
         }
     }
 
-    /// Returns the section of a shape, and the sections that it inherits from.
+    /// Returns the section of a shape, followed by the sections that it inherits from.
     pub(super) fn score_peers(&self, shape: Shape) -> [PeerSection<'_>; 3] {
         let scores = &self.scores;
         let own = match shape {
@@ -449,7 +449,7 @@ impl Config {
     }
 }
 
-/// Returns the first value that a section of the chain has.
+/// Returns the value from the first section of the chain that has one.
 pub(super) fn first<'a, T>(
     chain: &[PeerSection<'a>],
     pick: impl Fn(&PeerSection<'a>) -> Option<T>,

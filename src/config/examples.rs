@@ -14,7 +14,6 @@ use serde::{Deserialize, Deserializer};
 
 use super::hints::read_compiled;
 
-/// The content of an example file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -23,7 +22,7 @@ struct File {
 }
 
 impl File {
-    /// Checks all patterns; an expectation compiles its patterns again with the criterion that it
+    /// Checks all patterns. An expectation compiles its patterns again, with the criterion that it
     /// changes.
     fn checked(self) -> Result<Self, Vec<FieldError>> {
         let mut compiler = PatternCompiler::new(PatternLimits::FILE);
@@ -42,13 +41,13 @@ impl File {
     }
 }
 
-/// One example as it is written.
+/// One example as written in the file.
 #[derive(Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
 struct Entry {
     /// The `test.case.id` of the run.
     id: Option<String>,
-    /// The question to the agent; the program that runs the agent reads it.
+    /// The question to the agent. Only the program that runs the agent reads it.
     #[serde(rename = "input")]
     _input: Option<IgnoredAny>,
     expected_tools: Option<Vec<ExpectedTool>>,
@@ -81,7 +80,7 @@ impl<'de> Deserialize<'de> for Entry {
 /// Reads an example file, YAML or JSON. `exact_match` applies to every `expected_tools`.
 ///
 /// # Errors
-/// All mistakes in the file, not only the first.
+/// Returns all mistakes in the file, not only the first.
 pub fn examples(path: &Path, text: &str, exact_match: bool) -> Result<Vec<Expectation>, Problems> {
     let mut texts = Texts::default();
     let mut problems = Problems::default();
@@ -102,7 +101,7 @@ pub(super) struct Example {
     pub(super) place: Place,
 }
 
-/// Reads one of several texts. Returns nothing if the text has any mistake.
+/// Reads the examples in the text `source`; none if the text has any mistake.
 pub(super) fn read_all(
     texts: &Texts,
     source: usize,
@@ -143,8 +142,8 @@ pub(super) fn read_all(
     entries.into_iter().zip(items(&root)).map(example).collect()
 }
 
-/// Returns the root with only `examples`. Reports other keys without the hints for keys of a
-/// configuration.
+/// Returns the root with only `examples`. Reports other keys without hints, because hints name keys
+/// of a configuration.
 fn only_examples(mut root: Node, texts: &Texts, problems: &mut Problems) -> Option<Node> {
     if root.is_null() {
         root = Node::empty_map(root.place);

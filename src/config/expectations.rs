@@ -13,7 +13,7 @@ use super::Config;
 use super::examples::{self, Example};
 use super::units::ByteSize;
 
-/// `expectations`.
+/// The `expectations` section.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunExpectations {

@@ -6,7 +6,7 @@ use located::{Node, Reader, Rewrite, to_yaml};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// Names of evaluators in reference documents and programs.
+/// Names of evaluators in other tools, each with the name of our evaluator.
 const EVALUATORS: &[(&str, &str)] = &[
     ("uipath-tool-call-order", "tool_call_order"),
     ("uipath-tool-call-count", "tool_call_count"),
@@ -29,7 +29,7 @@ const EVALUATORS: &[(&str, &str)] = &[
     ("tool-calls", "tool_calls"),
 ];
 
-/// Fields in camel case, our spelling, and the evaluator of each.
+/// Camel-case fields of other tools, each with our spelling and its evaluator.
 const FIELDS: &[(&str, &str, &str)] = &[
     ("toolCallsOrder", "tool_calls_order", "tool_call_order"),
     ("toolCallsCount", "tool_calls_count", "tool_call_count"),
@@ -135,7 +135,7 @@ pub(super) fn rewrite_key(key: &str, value: Option<&Node>, siblings: &Node) -> O
     }
 }
 
-/// Returns the remedy for an unknown word, if another format has the word.
+/// Returns the remedy for an unknown word, if the word belongs to another format.
 pub(super) fn rewrite_word(word: &str) -> Option<String> {
     if word == "http/json" {
         // JSON would be a re-encoding; we forward the received protobuf bytes.
@@ -151,7 +151,7 @@ pub(super) fn rewrite_word(word: &str) -> Option<String> {
     Some(format!("write `{ours}`"))
 }
 
-/// Returns true if this key of another format contains the evaluator and its fields.
+/// Returns true if this key of another format wraps an evaluator and its fields.
 pub(super) fn is_wrapper(refused: &str) -> bool {
     WRAPPERS.contains(&refused)
 }

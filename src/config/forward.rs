@@ -26,8 +26,8 @@ pub struct ClientTls {
 }
 
 impl ClientTls {
-    /// Returns settings for a client that never uses TLS: it needs no authorities, which the system
-    /// may lack, as our image does.
+    /// Returns settings for a client that never uses TLS. They work without certificate
+    /// authorities, which some systems lack, such as our image.
     pub(crate) fn unused() -> Self {
         Self {
             insecure_skip_verify: true,
@@ -78,7 +78,7 @@ impl Signal {
     /// All signals.
     pub const ALL: [Self; 3] = [Self::Traces, Self::Logs, Self::Metrics];
 
-    /// Returns the word of `/v1/{signal}`, of file names and of metric labels.
+    /// Returns the name used in `/v1/{signal}`, in file names and in metric labels.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Traces => "traces",
@@ -87,7 +87,7 @@ impl Signal {
         }
     }
 
-    /// Returns the number in the records of a journal, which must not change.
+    /// Returns the signal's number in journal records. The numbers must not change.
     pub fn number(self) -> u8 {
         match self {
             Self::Traces => 0,
@@ -106,7 +106,7 @@ impl Signal {
     }
 }
 
-/// `forward`.
+/// The `forward` section.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Forward {
@@ -120,7 +120,7 @@ pub struct Forward {
     pub headers: BTreeMap<String, Secret>,
     /// Names of received headers to forward with the request.
     pub pass_headers: Vec<String>,
-    /// Compression.
+    /// Compression of sent requests.
     pub compression: Compression,
     /// Timeout of one attempt to deliver a request.
     pub timeout: Duration,

@@ -1,4 +1,4 @@
-//! Hints for configurations with keys or words of another format, or with keys in the wrong
+//! Hints for configurations that contain keys or values of another format, or keys in the wrong
 //! section.
 
 use judge::evaluate::{
@@ -65,7 +65,6 @@ pub(super) fn read_compiled<S: DeserializeOwned, T>(
     located::read(root, path, extent, &Known, read_once, texts, problems)
 }
 
-/// Reads a criterion and compiles its patterns.
 pub(super) fn read_criterion(
     root: &mut Node,
     path: &[usize],

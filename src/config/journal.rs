@@ -1,4 +1,4 @@
-//! The `journal` section: stores acknowledged requests on disk; with limits.
+//! The `journal` section: storage of acknowledged requests on disk, and its limits.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::units::ByteSize;
 
-/// `journal`.
+/// The `journal` section.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Journal {
@@ -36,7 +36,7 @@ impl Default for Journal {
     }
 }
 
-/// Minimum bytes of a log of scores: space for a batch besides the one that is being evicted.
+/// Minimum bytes of a log of scores: space for one batch besides the batch that is being evicted.
 const LEAST_SCORES_SIZE: usize = 16 << 20;
 
 impl Journal {
@@ -45,7 +45,7 @@ impl Journal {
         self.max_scores_size.0 < LEAST_SCORES_SIZE
     }
 
-    /// Returns the size above which a request is refused as too large: a log must have space for
+    /// Returns the size above which a request is refused as too large. A log must have space for
     /// the request besides undelivered ones.
     pub fn largest_request(&self) -> usize {
         // Lengths in the files have 32 bits.

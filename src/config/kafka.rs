@@ -49,13 +49,13 @@ pub struct KafkaTls {
     pub insecure_skip_verify: bool,
 }
 
-/// `kafka.sasl`.
+/// The `kafka.sasl` section.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sasl {
     /// The SASL mechanism.
     pub mechanism: SaslMechanism,
-    /// The user.
+    /// The user name.
     pub username: String,
     /// The password.
     pub password: Secret,
@@ -86,7 +86,7 @@ impl SaslMechanism {
     }
 }
 
-/// `kafka.write`.
+/// The `kafka.write` section.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct KafkaWrite {
@@ -110,7 +110,7 @@ pub struct KafkaWrite {
     pub queue: QueueLimits,
 }
 
-/// `kafka.read`.
+/// The `kafka.read` section.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct KafkaRead {
@@ -130,7 +130,7 @@ pub struct KafkaRead {
     /// get its partitions. With `protocol: consumer` the brokers'
     /// `group.consumer.session.timeout.ms` decides instead.
     pub session_timeout: Duration,
-    /// Time before the oldest open trace from which a new owner of a partition reads again.
+    /// A new owner of a partition starts reading this long before the oldest open trace.
     pub overlap: Duration,
     /// Maximum age of an open trace that is read again; after a takeover, an older trace is
     /// `incomplete`.
@@ -200,7 +200,7 @@ pub enum KafkaCompression {
 }
 
 impl KafkaCompression {
-    /// Returns the name that Kafka gives the compression.
+    /// Returns Kafka's name of the compression.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-/// A key, as a path of names.
+/// A configuration key, as the names from the root to the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) path: Vec<String>,
@@ -30,7 +30,7 @@ pub fn schema() -> Value {
     schema
 }
 
-/// Returns the schema of the types alone.
+/// Returns the schema as generated from the types.
 pub(crate) fn of_types() -> Value {
     serde_json::from_str(include_str!("schema.json")).expect("a test reads the checked-in schema")
 }
@@ -67,7 +67,7 @@ fn walk(schema: &Value, pointer: &str, path: &mut Vec<String>, keys: &mut Vec<Ke
     }
 }
 
-/// Follows `$ref`, and the first choice of an optional value.
+/// Resolves a pointer through `$ref` and through the first alternative of an optional value.
 fn resolved(schema: &Value, pointer: &str) -> String {
     let mut pointer = pointer.to_owned();
     while let Some(node) = schema.pointer(&pointer) {

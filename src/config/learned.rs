@@ -19,7 +19,7 @@ const HEAD: &str = "\
 criteria:
 ";
 
-/// The rules learned from the runs of one agent below one root.
+/// The rules learned from the runs with one root and agent.
 #[derive(Debug, Clone)]
 pub struct LearnedGroup {
     /// Root and agent, as globs.
@@ -121,7 +121,7 @@ pub fn group_of_run(run: &Trajectory) -> GroupKey {
     starter::key(run)
 }
 
-/// Describes a group, for people.
+/// Describes a group in words.
 pub fn group_text(key: &GroupKey) -> String {
     match (&key.agent, key.root.as_str()) {
         (Some(agent), "") => format!("agent `{agent}`"),

@@ -19,7 +19,8 @@ use super::hints::{read_criterion, read_sections};
 use super::secrets::{SECRETS, read_key_files};
 use super::variables;
 
-/// Sources of a configuration. Precedence: flag, `SPANSCORE_…`, file, `OTEL_…`, default.
+/// Sources of a configuration. Precedence, highest first: flag, `SPANSCORE_…`, file, `OTEL_…`,
+/// default.
 #[derive(Clone, Copy)]
 pub struct Sources<'a> {
     /// The main file: its path, for messages and as the base of relative `criteria_files`, and its
@@ -38,7 +39,7 @@ pub struct Sources<'a> {
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// Settings that probably do not do what the user meant.
+    /// Settings that are valid but probably a mistake.
     pub warnings: Problems,
     /// The other files that were read: criteria files, the cases file and secrets.
     pub files: Vec<PathBuf>,
@@ -61,7 +62,7 @@ impl Config {
     /// Builds a configuration from its sources.
     ///
     /// # Errors
-    /// All mistakes of all sources, not only the first.
+    /// Returns all mistakes in all sources, not only the first.
     pub fn load(sources: &Sources<'_>) -> Result<Loaded, Problems> {
         Self::load_parts(sources, Parts::All)
     }
@@ -70,7 +71,7 @@ impl Config {
     /// parse, and without the main file if its remaining values contradict each other.
     ///
     /// # Errors
-    /// All mistakes of the variables and flags.
+    /// Returns all mistakes in the variables and flags.
     pub fn load_sound(sources: &Sources<'_>) -> Result<Loaded, Problems> {
         Self::load_parts(sources, Parts::Sound).or_else(|_| {
             Self::load(&Sources {
@@ -195,7 +196,7 @@ enum Parts {
     Sound,
 }
 
-/// Removes the criteria and sections that do not parse by themselves.
+/// Removes the criteria and sections that do not parse on their own.
 fn drop_unsound(root: &mut Node, texts: &Texts) {
     let place = root.place;
     let alone = |entry: MapEntry| Node {
@@ -233,8 +234,8 @@ fn drop_unsound(root: &mut Node, texts: &Texts) {
     map.entries.retain(|entry| is_sound(alone(entry.clone())));
 }
 
-/// Reads the whole configuration. If that fails, parses each criterion alone first, so that of
-/// thousands of criteria only the wrong ones are parsed repeatedly.
+/// Reads the whole configuration. If that fails, first parses each criterion alone, so that only
+/// the wrong ones among thousands of criteria are parsed repeatedly.
 fn read_config(
     root: &mut Node,
     extent: Extent,
@@ -485,8 +486,8 @@ fn append_to(root: &mut Node, key: &str, items: Vec<Node>) {
     }
 }
 
-/// Removes top-level keys with the prefix `x-`, which contain values for anchors, as in Compose
-/// files.
+/// Removes top-level keys with the prefix `x-`. As in Compose files, their values define YAML
+/// anchors.
 fn drop_extensions(root: &mut Node) {
     if let NodeValue::Map(map) = &mut root.value {
         map.entries.retain(|entry| !entry.key.starts_with("x-"));

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::units::{Amount, ByteSize, listen_address};
 
-/// `receivers`.
+/// The `receivers` section.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Receivers {
@@ -16,7 +16,7 @@ pub struct Receivers {
     pub otlp: OtlpReceiver,
 }
 
-/// `receivers.otlp`.
+/// The `receivers.otlp` section.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OtlpReceiver {
@@ -36,7 +36,7 @@ pub struct OtlpReceiver {
     pub scores: ReceivedScores,
 }
 
-/// `receivers.otlp.scores`.
+/// Treatment of items that claim to be scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReceivedScores {
@@ -48,7 +48,7 @@ pub enum ReceivedScores {
 }
 
 impl ReceivedScores {
-    /// Returns the word in the configuration and in metrics.
+    /// Returns the name in the configuration and in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Forward => "forward",
@@ -57,7 +57,7 @@ impl ReceivedScores {
     }
 }
 
-/// `receivers.otlp.grpc`.
+/// The `receivers.otlp.grpc` section.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GrpcListener {
@@ -68,7 +68,7 @@ pub struct GrpcListener {
     pub listen: SocketAddr,
 }
 
-/// `receivers.otlp.http`.
+/// The `receivers.otlp.http` section.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpListener {
@@ -94,7 +94,7 @@ pub struct ServerTls {
     pub client_ca_file: Option<PathBuf>,
 }
 
-/// `admin`.
+/// The `admin` section.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Admin {
@@ -107,8 +107,8 @@ pub struct Admin {
     /// TLS on this port. With `client_ca_file`, callers of the API must present a certificate;
     /// probes and scrapers need none.
     pub tls: Option<ServerTls>,
-    /// File that stores criteria registered by the API over restarts; without it, the end of the
-    /// process deletes them.
+    /// File that stores criteria registered by the API; without it, they are lost when the process
+    /// ends.
     pub state_file: Option<PathBuf>,
     /// The page at `/`, and the judged runs that it remembers.
     pub page: AdminPage,
@@ -116,7 +116,7 @@ pub struct Admin {
     pub links: Vec<PageLink>,
 }
 
-/// `admin.page`.
+/// The `admin.page` section.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdminPage {

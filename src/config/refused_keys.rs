@@ -1,4 +1,4 @@
-//! Keys and words of other Kafka clients that users may try and that spanscore rejects, each with
+//! Keys and values of other Kafka clients that users may try and that spanscore rejects, each with
 //! the remedy.
 
 /// Dotted paths, each with its remedy.
@@ -26,13 +26,11 @@ const KEYS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Returns the remedy for a rejected key.
 pub(super) fn remedy_of(path: &str) -> Option<&'static str> {
     let (_, remedy) = KEYS.iter().find(|(refused, _)| *refused == path)?;
     Some(remedy)
 }
 
-/// Returns the remedy for a rejected SASL mechanism.
 pub(super) fn remedy_of_mechanism(word: &str) -> Option<&'static str> {
     let is_known = ["OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"].contains(&word);
     is_known.then_some(

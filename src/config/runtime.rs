@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Config;
 use super::units::{Amount, Duration};
 
-/// `memory`.
+/// The `memory` section.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Memory {
@@ -18,7 +18,7 @@ pub struct Memory {
     pub limit: Amount,
 }
 
-/// `reload`.
+/// The `reload` section.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Reload {
@@ -40,12 +40,12 @@ pub enum AtStart {
     Forward,
 }
 
-/// `shutdown`.
+/// The `shutdown` section.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Shutdown {
-    /// Maximum time between SIGTERM and the exit; what is undelivered then is dropped, or stays in
-    /// the journal.
+    /// Maximum time between SIGTERM and the exit. Then undelivered data is dropped, or stays in the
+    /// journal.
     pub deadline: Duration,
     /// Time without a request after which a stop closes the listeners.
     pub quiet: Duration,
@@ -96,7 +96,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// `log`.
+/// The `log` section.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
@@ -172,7 +172,7 @@ impl From<usize> for Bound {
 pub struct Budgets<T = usize> {
     /// The total to divide.
     pub limit: T,
-    /// 30 %: the forward queue; 10 % with a journal, which stores what does not fit. Half of that
+    /// 30 %: the forward queue; 10 % with a journal, which stores further requests. Half of that
     /// with `kafka.write`, or 0 if there is also no downstream. 0 in a process that only reads a
     /// topic.
     pub forward_queue: T,
@@ -206,7 +206,7 @@ impl Budgets {
 }
 
 impl Budgets<Bound> {
-    /// Sets new numbers for all users at once.
+    /// Changes the limits in all clones and shares.
     pub fn set(&self, budgets: &Budgets) {
         let mut now = Vec::new();
         budgets.map(|bytes| now.push(*bytes));
@@ -278,7 +278,7 @@ impl Config {
         let percent = |share: usize| limit / 100 * share;
         let page = if self.admin.page.enabled { percent(5).min(MAX_PAGE) } else { 0 };
         let connections = percent(10) + LEAST_CONNECTIONS;
-        // The page cache uses the rest, which counts for the cgroup.
+        // With a journal, the remaining 20 % are for the page cache, which the cgroup counts, too.
         let forward_share = if self.journal.directory.is_some() { 10 } else { 30 };
         // A judge that only reads receives nothing, so traces get most of its memory.
         let (in_flight, open, recent, scores) =

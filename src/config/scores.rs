@@ -34,7 +34,7 @@ pub struct Scores {
     pub writers: Vec<Writer>,
 }
 
-/// `scores.batch`.
+/// The `scores.batch` section.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Batching {
@@ -68,7 +68,7 @@ pub enum StatusOnFail {
     Error,
 }
 
-/// `scores.span`.
+/// The `scores.span` section.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SpanScores {
@@ -78,7 +78,7 @@ pub struct SpanScores {
     #[serde(rename = "*")]
     #[schemars(flatten)]
     pub peer: OtlpPeer,
-    /// The way to send the score span of an evaluation that a late span has changed.
+    /// Handling of the score span of an evaluation that a late span has changed.
     pub on_revision: OnRevision,
     /// Status of a failed evaluation's span.
     pub status_on_fail: StatusOnFail,
@@ -86,7 +86,7 @@ pub struct SpanScores {
     pub sample_pass: f64,
 }
 
-/// `scores.event`.
+/// The `scores.event` section.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EventScores {
@@ -110,7 +110,7 @@ pub enum Temporality {
     Delta,
 }
 
-/// `scores.metrics`.
+/// The `scores.metrics` section.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct MetricScores {

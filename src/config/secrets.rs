@@ -29,7 +29,8 @@ fn is_secret(path: &[String]) -> bool {
 }
 
 /// Returns true if messages hide the value at this path, even below a misspelt key. In criteria and
-/// conventions, words such as `token` name arguments and attributes of the agent and hide nothing.
+/// conventions, keys such as `token` name arguments and attributes of the agent, so their values
+/// are shown.
 pub(super) fn may_be_secret(path: &[String]) -> bool {
     const KEYS: &[&str] = &[
         "headers",

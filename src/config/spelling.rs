@@ -28,7 +28,7 @@ pub struct Spelling<'a> {
 }
 
 impl<'a> Spelling<'a> {
-    /// Returns a guess, if the span looks like a tool call.
+    /// Returns a guess; `None` if the span does not look like a tool call.
     pub fn guess(attributes: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<Self> {
         let mut attributes: Vec<(&str, &str)> = attributes.into_iter().collect();
         attributes.sort_by_key(|(_, value)| value.chars().nth(LONGEST_MARK).is_some());
@@ -57,8 +57,8 @@ impl<'a> Spelling<'a> {
         })
     }
 
-    /// Returns true if an attribute marks the span as a tool call, which is more certain than a
-    /// name.
+    /// Returns true if an attribute marks the span as a tool call. A mark is stronger evidence than
+    /// a name.
     pub fn is_marked(&self) -> bool {
         self.mark.is_some()
     }

@@ -74,8 +74,8 @@ pub fn starter(trajectories: Option<&[Trajectory]>) -> String {
     }
 }
 
-/// Returns the criteria of [`starter`] without comments, byte for byte: criteria about order and
-/// about effort; `None` if there is nothing to propose.
+/// Returns the criteria of [`starter`] about order and about effort, byte for byte but without
+/// comments; `None` if there is nothing to propose.
 pub fn starter_criteria(trajectories: &[Trajectory]) -> Option<String> {
     let (kinds, all) = (kinds(trajectories), keys(trajectories));
     let mut criteria = proposed(&kinds, &all);
@@ -108,7 +108,7 @@ fn kinds(trajectories: &[Trajectory]) -> Vec<Kind<'_>> {
     {
         let key = key(trajectory);
         // Repeated calls of one tool count once, because retries and loops are rarely part of a
-        // rule. A name that contains an id is never called again.
+        // rule. Names that contain an id are skipped, because later runs have other ids.
         let mut names: Vec<&str> = trajectory
             .tool_calls
             .iter()

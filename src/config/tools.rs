@@ -7,13 +7,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::units::ByteSize;
 
-/// `tools`.
+/// The `tools` section.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Tools")]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Section {
-    /// Attributes that name a tool: a span with one of them, and recognised by no convention, is a
-    /// tool call.
+    /// Attributes that name a tool. A span with one of them is a tool call unless a convention
+    /// recognises it.
     name_attributes: Vec<String>,
     /// Names of tools that are not calls, such as pseudo-tools. A configured list replaces the
     /// default list.
@@ -21,7 +21,7 @@ pub(super) struct Section {
     /// Calls that are transfers between agents: `auto`, `off`, or a list of globs.
     handoffs: extract::Handoffs,
     /// Maximum stored bytes of a call's arguments or result, at least 1; a longer value is cut, and
-    /// criteria that need the rest give no verdict. At most 32 MiB of one span.
+    /// criteria that need the rest give no verdict. The values of one span share at most 32 MiB.
     max_value_size: ByteSize,
     /// Maximum stored bytes of a model's reply that requests tool calls, and of the messages to the
     /// model, at least 1. At most 32 MiB each.

@@ -184,7 +184,7 @@ impl Secret {
         Self(value.into())
     }
 
-    /// Returns the value, for the one place that sends it.
+    /// Returns the secret in plain text, for sending only.
     pub fn expose(&self) -> &str {
         &self.0
     }

@@ -330,8 +330,7 @@ fn percent_decoded(text: &str) -> Option<String> {
 }
 
 /// Returns true for a variable that Kubernetes sets in pods with a Service named `spanscore` (or
-/// `spanscore-…`): `SPANSCORE_SERVICE_HOST`, `SPANSCORE_PORT_4317_TCP_ADDR` and so on. No user set
-/// it.
+/// `spanscore-…`): `SPANSCORE_SERVICE_HOST`, `SPANSCORE_PORT_4317_TCP_ADDR` and so on.
 fn is_service_link(name: &str) -> bool {
     if name.contains("__") {
         return false;

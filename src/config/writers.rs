@@ -42,7 +42,7 @@ pub struct WriterPeer {
     pub tls: Option<ClientTls>,
 }
 
-/// `phoenix` and `mlflow`.
+/// An entry `phoenix` or `mlflow` of `scores.writers`.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TokenWriter {
@@ -56,7 +56,7 @@ pub struct TokenWriter {
     pub api_key_file: Option<PathBuf>,
 }
 
-/// `langfuse`.
+/// An entry `langfuse` of `scores.writers`.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LangfuseWriter {
@@ -72,7 +72,7 @@ pub struct LangfuseWriter {
     pub secret_key_file: Option<PathBuf>,
 }
 
-/// `datadog`.
+/// An entry `datadog` of `scores.writers`.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DatadogWriter {

@@ -139,7 +139,7 @@ impl Check<'_> {
         }
     }
 
-    /// Rejects a second writer of one kind: the kind is the label of its metrics.
+    /// Rejects a second writer of the same kind, because the kind labels a writer's metrics.
     fn writers(&mut self) {
         let config = self.config;
         let Some(NodeValue::List(items)) = self
@@ -245,7 +245,7 @@ impl Check<'_> {
         for (name, value) in peer.headers.unwrap_or(&none) {
             let key = format!("{}.headers.{name}", peer.section);
             let section = format!("{}.headers", peer.section);
-            // A dotted key cannot find a name that contains a dot.
+            // A dotted key cannot address a header name that contains a dot.
             let at = if name.contains('.') { &section } else { &key };
             if let Some((title, remedy)) = wrong_header(name, value) {
                 self.wrong(&[at], title, remedy);

@@ -145,7 +145,7 @@ scores:
     assert!(span.headers.is_empty());
     assert_eq!(span.timeout.as_secs(), 4);
     assert_eq!(span.tls.server_name.as_deref(), Some("b"));
-    // An endpoint of its own is required whatever `forward` accepts.
+    // `scores` has its own endpoint, so the signals that `forward` accepts do not matter.
     let event = config.score_destination(Shape::Event).unwrap();
     assert_eq!(event.origin, "scores.endpoint (spanscore.yaml:5)");
     assert_eq!(
@@ -187,17 +187,17 @@ fn memory_is_divided_by_percent_after_our_own_share() {
             (488 * mib / 100 * 10 + 2 * mib) / 4
         )
     );
-    // An eighth of the cgroup's limit stays free.
+    // An eighth of the cgroup's limit stays unused.
     assert_eq!(
         Config::default().budgets(Some(128 * mib)).limit,
         (128 - 16 - 24) * mib
     );
-    // At least 16 MiB of a small limit stay free.
+    // At least 16 MiB stay unused.
     assert_eq!(
         Config::default().budgets(Some(64 * mib)).limit,
         (64 - 16 - 24) * mib
     );
-    // Even a tiny cgroup leaves a usable limit.
+    // Even in a tiny cgroup the limit is usable.
     assert_eq!(Config::default().budgets(Some(mib)).limit, 8 * mib);
     let config = config(
         "memory: { limit: 224MiB }\nforward: { queue: { max_size: 64MiB } }\
@@ -219,7 +219,7 @@ fn the_shares_add_up_to_the_limit() {
     for (limit, only_reads) in limits.flat_map(|limit| [(limit, false), (limit, true)]) {
         let mut config = config(&format!("memory: {{ limit: {limit}MiB }}"));
         config.kafka.read.enabled = only_reads;
-        // Kafka's queue is a share of the forward queue's, so the sum stays the same.
+        // Kafka's queue takes its share from the forward queue, so the sum stays the same.
         config.kafka.write.enabled = !only_reads && limit % 128 == 0;
         let Budgets {
             limit: shared,

@@ -1,5 +1,5 @@
-//! Three files in which every field of every evaluator is wrong. Does not prove that a remedy
-//! works.
+//! Three files in which every field of every evaluator is wrong. The tests do not prove that a
+//! remedy works.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ const TEXT: &str = include_str!("wrong_evaluators.yaml");
 const RULES: &str = include_str!("wrong_rules.yaml");
 const VALUES: &str = include_str!("wrong_values.yaml");
 
-/// The report; each wrong line must have its message.
+/// Returns the report, after checking that each wrong line has its message.
 fn report_of(text: &str) -> String {
     let report = messages(text);
     let lines: Vec<usize> = report

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::Given;
 use crate::config::examples;
 
-/// The criterion that results from an entry.
+/// Returns the criterion that results from an entry.
 fn made(text: &str, evaluate: &Value) -> Vec<Value> {
     let criterion: Criterion =
         serde_json::from_value(json!({ "name": "registered", "evaluate": evaluate })).unwrap();

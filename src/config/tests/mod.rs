@@ -1,5 +1,5 @@
-//! Tests of loading a configuration from texts and variables. Snapshots contain what a user sees;
-//! they do not prove that a remedy works.
+//! Tests of loading a configuration from texts and variables. Snapshots contain the messages that
+//! users see; they do not prove that a remedy works.
 
 mod destinations;
 mod evaluators;
@@ -75,7 +75,7 @@ impl Given<'_> {
             .config
     }
 
-    /// The mistakes, or the warnings if there are no mistakes.
+    /// Returns the mistakes, or the warnings if there are no mistakes.
     fn messages(&self) -> Problems {
         self.load()
             .map_or_else(|problems| problems, |loaded| loaded.warnings)

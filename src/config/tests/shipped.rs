@@ -1,5 +1,5 @@
 //! Tests of the files that we ship: the example with every key, the starter, the schema, the
-//! printed configuration. Does not prove that their comments are true.
+//! printed configuration. They do not prove that the comments in those files are true.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ const EXAMPLE: &str = include_str!("../../../deploy/spanscore.yaml");
 fn the_example_holds_every_key_with_its_default() {
     let example = config(EXAMPLE);
     assert_eq!(json(&example), json(&Config::default()));
-    // Each key is set: its origin is the file.
+    // The example sets each key, so the origin of each key is the file.
     for key in keys::known().iter().filter(|key| {
         let is_below_null = key.path.iter().any(|part| part == "tls" || part == "sasl");
         !key.section && !is_below_null
@@ -57,7 +57,7 @@ fn the_schema_knows_every_key_and_describes_it() {
     let mut n_keys = 0;
     walk(&schema, &schema, &example, "", &mut n_keys);
     assert!(n_keys > 80, "{n_keys}");
-    // A number may come from a variable.
+    // A variable may supply the number as text.
     let limit = schema
         .pointer("/$defs/Assemble/properties/span_limit")
         .unwrap();

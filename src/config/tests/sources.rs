@@ -1,4 +1,5 @@
-//! Tests of the precedence and spelling of sources. Does not prove that the values have an effect.
+//! Tests of the precedence and spelling of sources. They do not prove that the values have an
+//! effect.
 
 use super::super::{Protocol, keys, variables};
 use super::{Config, Given, config, json, messages, titles};

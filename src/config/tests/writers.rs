@@ -1,4 +1,4 @@
-//! Tests of `scores.writers`: destinations, keys and messages. Does not prove that a backend
+//! Tests of `scores.writers`: destinations, keys and messages. They do not prove that a backend
 //! accepts the keys.
 
 use super::super::Config;
