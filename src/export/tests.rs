@@ -83,7 +83,7 @@ fn only_span(evaluation: Evaluation, settings: &Settings) -> Span {
         .remove(0)
 }
 
-/// Attributes as readable lines, each with its type.
+/// Returns attributes as readable lines, each with its type.
 fn lines(attributes: &[KeyValue]) -> String {
     let line = |pair: &KeyValue| match pair.value.as_ref().unwrap().value.as_ref().unwrap() {
         any_value::Value::StringValue(text) => format!("{}: {text}\n", pair.key),

@@ -190,7 +190,7 @@ impl Log {
         tracing::subscriber::set_default(subscriber)
     }
 
-    /// The log lines, with ports masked.
+    /// Returns the log lines, with ports masked.
     fn lines(&self) -> Vec<String> {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         let port = regex::Regex::new(r"127\.0\.0\.1:[0-9]+").unwrap();

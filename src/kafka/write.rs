@@ -374,7 +374,7 @@ fn why(failure: Failure) -> String {
     }
 }
 
-/// Tokio's clock, which tests can advance.
+/// Returns the time of tokio's clock, which tests can advance.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

@@ -117,7 +117,7 @@ fn request_of(service: &str, spans: Vec<Value>) -> Vec<u8> {
     json::traces(request.to_string().as_bytes()).unwrap()
 }
 
-/// The attributes of a map, as OTLP/JSON.
+/// Returns the attributes of a map, as OTLP/JSON.
 fn attributes(texts: &Value) -> Vec<Value> {
     let texts = texts.as_object().unwrap().iter();
     texts
@@ -125,7 +125,7 @@ fn attributes(texts: &Value) -> Vec<Value> {
         .collect()
 }
 
-/// A span of a trace. The first span of the trace is the parent of all others.
+/// Returns a span of a trace. The first span of the trace is the parent of all others.
 fn span(trace: u64, number: u64, name: &str, texts: &Value) -> Value {
     let id = |number: u64| format!("{:016x}", trace * 100_000 + number + 1);
     let end = 1_005 + number * 10 + if number == 0 { 1_000_000 } else { 0 };
@@ -157,13 +157,13 @@ fn spans(trace: u64, calls: &[&str]) -> Vec<Value> {
     std::iter::once(run).chain(calls).collect()
 }
 
-/// The values at these JSON pointers.
+/// Returns the values at these JSON pointers.
 fn at<const N: usize>(value: &Value, pointers: [&str; N]) -> Value {
     let found = pointers.map(|pointer| value.pointer(pointer).cloned());
     found.into_iter().map(Option::unwrap_or_default).collect()
 }
 
-/// The values at a JSON pointer in each item of a list.
+/// Returns the values at a JSON pointer in each item of a list.
 fn each(list: &Value, pointer: &str) -> Value {
     let items = list.as_array().unwrap().iter();
     items.map(|item| at(item, [pointer])[0].take()).collect()
@@ -275,7 +275,7 @@ async fn a_label_selects_runs_that_have_it_and_pass_those_without_another() {
     assert_eq!(passed("&criterion=none*").await, json!([]));
 }
 
-/// A trace with a model call and a span that no convention recognises.
+/// Returns a trace with a model call and a span that no convention recognises.
 fn unknown_convention(trace: u64) -> Bytes {
     let model = json!({
         "gen_ai.operation.name": "chat",

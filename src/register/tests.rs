@@ -75,7 +75,7 @@ fn etag(response: &Response<Body>) -> String {
         .unwrap_or_default()
 }
 
-/// The criteria by which traces are judged, in order.
+/// Returns the criteria by which traces are judged, in order.
 fn judged_by(register: &Register) -> Vec<String> {
     register
         .0

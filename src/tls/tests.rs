@@ -18,7 +18,7 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    /// A certificate for `name`, and its key.
+    /// Returns a certificate for `name`, and its key.
     fn sign(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new(vec![name.to_owned()])

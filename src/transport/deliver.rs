@@ -452,7 +452,7 @@ fn answer_of(outcome: &DeliveryOutcome) -> Answer<'_> {
     }
 }
 
-/// Tokio's clock, which tests can advance.
+/// Returns the time of tokio's clock, which tests can advance.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

@@ -348,8 +348,8 @@ fn abandoned(bytes: Vec<u8>) -> Act {
     })
 }
 
-/// A browser with an open page: loads its files, then polls runs about twice a second and reads the
-/// answers.
+/// Acts like a browser with an open page: loads its files, then polls runs about twice a second and
+/// reads the answers.
 fn opened_page() -> Act {
     Arc::new(move |mut stream| {
         Box::pin(async move {

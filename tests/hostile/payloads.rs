@@ -19,7 +19,7 @@ pub(crate) fn unfinished_headers() -> Vec<u8> {
     request
 }
 
-/// A frame of an unknown kind without its last byte.
+/// Returns a frame of an unknown kind without its last byte.
 pub(crate) fn unfinished_frame() -> Vec<u8> {
     let mut bytes = preface();
     let mut frame = frame(0xfa, 0, 0, &vec![0; 1 << 16]);
@@ -28,7 +28,7 @@ pub(crate) fn unfinished_frame() -> Vec<u8> {
     bytes
 }
 
-/// Requests with large headers on as many streams as are allowed. None of the streams ends.
+/// Returns requests with large headers on as many streams as are allowed. None of the streams ends.
 pub(crate) fn large_headers(encoding: &str) -> Vec<u8> {
     let mut bytes = preface();
     let path = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
@@ -81,8 +81,8 @@ pub(crate) fn nested_json() -> Vec<u8> {
     )
 }
 
-/// A request with two contradictory lengths: a proxy in front might use one of them, and the
-/// sidecar the other.
+/// Returns a request with two contradictory lengths: a proxy in front might use one of them, and
+/// the sidecar the other.
 pub(crate) fn smuggled() -> Vec<u8> {
     b"POST /v1/traces HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 4\r\n\
       transfer-encoding: chunked\r\n\r\n0\r\n\r\nGET /v1/status HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
@@ -112,7 +112,7 @@ pub(crate) fn empty_data() -> Vec<u8> {
     bytes
 }
 
-/// Requests whose answers cannot be sent, because the window is 0.
+/// Returns requests whose answers cannot be sent, because the window is 0.
 pub(crate) fn stalled_window() -> Vec<u8> {
     let mut bytes = preface();
     bytes.extend(frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
@@ -143,7 +143,7 @@ pub(crate) fn alias_bomb() -> Vec<u8> {
     )
 }
 
-/// Runs of 3.8 MB for the API to judge.
+/// Returns runs of 3.8 MB for the API to judge.
 pub(crate) fn large_question() -> Vec<u8> {
     let text = "ignore ".repeat(1_400);
     let span = |number: usize| {
@@ -172,7 +172,7 @@ pub(crate) fn large_question() -> Vec<u8> {
     )
 }
 
-/// A TLS handshake that stops after the client's first message (`whole`), or within it.
+/// Returns a TLS handshake that stops after the client's first message (`whole`), or within it.
 pub(crate) fn begun_handshake(config: &Arc<ClientConfig>, whole: bool) -> Vec<u8> {
     let name = ServerName::try_from("localhost").expect("a name");
     let mut client = rustls::ClientConnection::new(Arc::clone(config), name).expect("a client");
@@ -183,28 +183,28 @@ pub(crate) fn begun_handshake(config: &Arc<ClientConfig>, whole: bool) -> Vec<u8
     bytes
 }
 
-/// Requests of 50,000 traces each. Their spans wait for parents that never arrive.
+/// Returns requests of 50,000 traces each. Their spans wait for parents that never arrive.
 pub(crate) fn waiting_traces() -> Vec<Vec<u8>> {
     (0..8)
         .map(|nth| post("/v1/traces", "", &open_traces(nth * 50_000, 50_000)))
         .collect()
 }
 
-/// Requests of 5,000 complete traces each: 400,000 in total.
+/// Returns requests of 5,000 complete traces each: 400,000 in total.
 pub(crate) fn closing_traces() -> Vec<Vec<u8>> {
     (0..80)
         .map(|nth| post("/v1/traces", "", &ended_traces(nth * 5_000, 5_000)))
         .collect()
 }
 
-/// Runs of one span each, with an attribute of 500 kB that no convention reads.
+/// Returns runs of one span each, with an attribute of 500 kB that no convention reads.
 pub(crate) fn bulky_runs() -> Vec<Vec<u8>> {
     let text = "x".repeat(500_000);
     let run = |number: u64| request(&[root(Ids::new(12, number), &[("note", &text)])]);
     (0..20).map(run).collect()
 }
 
-/// Short, complete runs, 300 in each request.
+/// Returns short, complete runs, 300 in each request.
 pub(crate) fn short_runs() -> Vec<Vec<u8>> {
     let run = |number: u64| {
         let ids = Ids::new(10, number);
@@ -214,7 +214,7 @@ pub(crate) fn short_runs() -> Vec<Vec<u8>> {
     (0..20).map(batch).collect()
 }
 
-/// Four runs of 10,000 calls each, one in each request.
+/// Returns four runs of 10,000 calls each, one in each request.
 pub(crate) fn long_run() -> Vec<Vec<u8>> {
     let batch = |number: u64| {
         let ids = Ids::new(11, number);
@@ -225,7 +225,7 @@ pub(crate) fn long_run() -> Vec<Vec<u8>> {
     (0..4).map(batch).collect()
 }
 
-/// Eight complete runs of 2,000 calls, and then repeatedly one late call of each run.
+/// Returns eight complete runs of 2,000 calls, and then repeatedly one late call of each run.
 pub(crate) fn late_calls() -> Vec<Vec<u8>> {
     let run = |number: u64| {
         let ids = Ids::new(12, number);
@@ -240,8 +240,8 @@ pub(crate) fn late_calls() -> Vec<Vec<u8>> {
     (0..8).map(run).chain((0..500).map(late)).collect()
 }
 
-/// Runs with a megabyte of results to search, each with its own expectation that contains a slow
-/// pattern.
+/// Returns runs with a megabyte of results to search, each with its own expectation that contains a
+/// slow pattern.
 pub(crate) fn long_results() -> Vec<Vec<u8>> {
     let pattern = slow_evaluator();
     let text = "ignore ".repeat(2_300);

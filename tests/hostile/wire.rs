@@ -1,6 +1,6 @@
 //! Encodes the bytes that the attackers send by hand, because a library would not send them.
 
-/// The preface of HTTP/2 and empty settings.
+/// Returns the preface of HTTP/2 and empty settings.
 pub(crate) fn preface() -> Vec<u8> {
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     bytes.extend(frame(SETTINGS, 0, 0, &[]));
@@ -17,7 +17,7 @@ pub(crate) const CONTINUATION: u8 = 9;
 pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 
-/// A frame of HTTP/2.
+/// Returns a frame of HTTP/2.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len())
         .unwrap_or(u32::MAX)
@@ -29,7 +29,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// Uncompressed request headers: POST to `path`, and the headers in `more`.
+/// Returns uncompressed request headers: POST to `path`, and the headers in `more`.
 pub(crate) fn headers(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     // `:method: POST` and `:scheme: http` are entries of the static table of HPACK.
     let mut block = vec![0x83, 0x86, 0x04];
@@ -60,7 +60,7 @@ fn text(block: &mut Vec<u8>, text: &str) {
     block.extend(text.as_bytes());
 }
 
-/// A protobuf field with these bytes.
+/// Returns a protobuf field with these bytes.
 pub(crate) fn field(number: u8, content: &[u8]) -> Vec<u8> {
     let mut bytes = vec![number << 3 | 2];
     let mut len = content.len();
@@ -73,7 +73,7 @@ pub(crate) fn field(number: u8, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A request of `n` spans of 30 bytes. With `traces`, each span is in a separate trace.
+/// Returns a request of `n` spans of 30 bytes. With `traces`, each span is in a separate trace.
 pub(crate) fn spans(n: usize, traces: bool) -> Vec<u8> {
     let mut all = Vec::new();
     for number in 0..n as u64 {
@@ -87,8 +87,8 @@ pub(crate) fn spans(n: usize, traces: bool) -> Vec<u8> {
     field(1, &field(2, &all))
 }
 
-/// A request of `n` spans whose parents never arrive, each in a separate trace, numbered from
-/// `first`.
+/// Returns a request of `n` spans whose parents never arrive, each in a separate trace, numbered
+/// from `first`.
 pub(crate) fn open_traces(first: u64, n: u64) -> Vec<u8> {
     let mut all = Vec::new();
     for number in first..first + n {
@@ -123,7 +123,7 @@ impl Ids {
         Self { trace_id }
     }
 
-    /// The trace id in hexadecimal digits.
+    /// Returns the trace id in hexadecimal digits.
     pub(crate) fn trace(&self) -> String {
         self.trace_id.map(|byte| format!("{byte:02x}")).concat()
     }
@@ -133,7 +133,7 @@ impl Ids {
     }
 }
 
-/// A span of a call of the tool `name`, with a result. Its parent is span 1.
+/// Returns a span of a call of the tool `name`, with a result. Its parent is span 1.
 pub(crate) fn call(ids: Ids, span: u64, name: &str, result: &str) -> Vec<u8> {
     let attributes = [
         ("gen_ai.operation.name", "execute_tool"),
@@ -145,7 +145,7 @@ pub(crate) fn call(ids: Ids, span: u64, name: &str, result: &str) -> Vec<u8> {
     field(2, &span)
 }
 
-/// The agent's run: span 1, which ends its trace.
+/// Returns the agent's run: span 1, which ends its trace.
 pub(crate) fn root(ids: Ids, attributes: &[(&str, &str)]) -> Vec<u8> {
     root_lasting(ids, timed(0), attributes)
 }
@@ -160,7 +160,7 @@ pub(crate) fn root_lasting(ids: Ids, times: Vec<u8>, attributes: &[(&str, &str)]
     field(2, &[ids.fields(1), times, stated(&all)].concat())
 }
 
-/// A request with these spans.
+/// Returns a request with these spans.
 pub(crate) fn request(spans: &[Vec<u8>]) -> Vec<u8> {
     post("/v1/traces", "", &field(1, &field(2, &spans.concat())))
 }
@@ -173,7 +173,7 @@ fn timed(number: u64) -> Vec<u8> {
     lasting(start, start + 1_000)
 }
 
-/// A start and an end in Unix time.
+/// Returns a start and an end in Unix time.
 pub(crate) fn lasting(start_nanos: u64, end_nanos: u64) -> Vec<u8> {
     let fixed = |tag: u8, nanos: u64| [&[tag << 3 | 1], nanos.to_le_bytes().as_slice()].concat();
     [fixed(7, start_nanos), fixed(8, end_nanos)].concat()
@@ -187,12 +187,12 @@ fn stated(attributes: &[(&str, &str)]) -> Vec<u8> {
     stated.flatten().collect()
 }
 
-/// A request of HTTP/1.1 with this body.
+/// Returns a request of HTTP/1.1 with this body.
 pub(crate) fn post(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     asked("POST", path, "application/x-protobuf", headers, body)
 }
 
-/// A request of HTTP/1.1 with any method and content type.
+/// Returns a request of HTTP/1.1 with any method and content type.
 pub(crate) fn asked(
     method: &str,
     path: &str,

@@ -52,8 +52,8 @@ const KAFKA: [&str; 2] = [
     include_str!("../../kafka/write.rs"),
 ];
 
-/// The names of Kafka's metrics. A name that is quoted in the code has the kind that the code names
-/// next, or is that of a single gauge.
+/// Returns the names of Kafka's metrics. A name that is quoted in the code has the kind that the
+/// code names next, or is that of a single gauge.
 fn of_kafka() -> impl Iterator<Item = String> {
     KAFKA.into_iter().flat_map(|code| {
         let names = code.match_indices("\"spanscore_kafka_").map(|(at, _)| {
@@ -71,7 +71,7 @@ fn of_kafka() -> impl Iterator<Item = String> {
     })
 }
 
-/// The name of every exported metric: scores and the sidecar's own telemetry.
+/// Returns the name of every exported metric: scores and the sidecar's own telemetry.
 fn exported() -> BTreeSet<String> {
     let revised = Evaluation {
         revision: 1,
@@ -97,7 +97,7 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == ':'
 }
 
-/// The names of metrics in a text; the series that our own rules record contain colons.
+/// Returns the names of metrics in a text; the series that our own rules record contain colons.
 fn named(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c| !is_word(c))
         .filter(|word| word.starts_with("spanscore_") || word.starts_with("process_"))

@@ -61,7 +61,7 @@ fn everywhere(addresses: [std::net::SocketAddr; 4]) -> Config {
     config
 }
 
-/// The numbers of sent items, and of dropped items by reason.
+/// Returns the numbers of sent items, and of dropped items by reason.
 fn books(telemetry: &Telemetry, shape: &'static str) -> (u64, Vec<(&'static str, u64)>) {
     const REASONS: [&str; 8] = [
         "unimplemented",

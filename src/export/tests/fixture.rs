@@ -122,7 +122,7 @@ pub(super) fn trajectory() -> Trajectory {
     }
 }
 
-/// A failed evaluation: two of three calls are in order.
+/// Returns a failed evaluation: two of three calls are in order.
 pub(super) fn fail() -> Evaluation {
     Evaluation {
         criterion: criterion("checkout-order"),
@@ -155,7 +155,7 @@ pub(super) fn pass() -> Evaluation {
     })
 }
 
-/// An evaluation with another explanation.
+/// Returns an evaluation with another explanation.
 pub(super) fn saying(
     evaluation: Evaluation,
     change: impl FnOnce(&mut EvaluationText),
@@ -185,7 +185,7 @@ pub(super) fn with(evaluation: Evaluation, change: impl FnOnce(&mut Trajectory))
     }
 }
 
-/// The previous evaluation of the same span, as revision 0 or 1.
+/// Returns the previous evaluation of the same span, as revision 0 or 1.
 pub(super) fn previous(verdict: Verdict, revision: u32) -> Option<Previous> {
     Some(Previous {
         subject: trajectory().subject.map(|subject| subject.span_id),

@@ -94,7 +94,7 @@ pub(super) fn open_requests(folder: &Path, telemetry: &Arc<Telemetry>) -> (Journ
 const LONG: Duration = Duration::from_secs(30);
 const LARGE: u64 = 64 << 20;
 
-/// The score spans that a peer received, repetitions included.
+/// Returns the score spans that a peer received, repetitions included.
 fn spans_at(peer: &Peer) -> Vec<Vec<u8>> {
     let requests = peer.received().into_iter();
     let requests = requests.map(|received| {

@@ -32,7 +32,7 @@ fn metrics(temporality: Temporality, limits: SeriesLimits) -> ScoreMetrics {
     })
 }
 
-/// The exported and the displayed metrics of these evaluations.
+/// Returns the exported and the displayed metrics of these evaluations.
 pub(super) fn counted(evaluations: &[Evaluation]) -> (Vec<u8>, String) {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
     for evaluation in evaluations {

@@ -20,7 +20,7 @@ fn critical() -> Evaluation {
     evaluation
 }
 
-/// All outputs of an evaluation that describe its criterion.
+/// Returns all outputs of an evaluation that describe its criterion.
 fn outputs(evaluation: &Evaluation) -> [String; 5] {
     let evaluations = std::slice::from_ref(evaluation);
     let events = score_event::request(evaluations, &event_settings(), END).unwrap();

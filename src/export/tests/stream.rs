@@ -23,7 +23,7 @@ fn stream() -> (Arc<ScoreStream>, Arc<Telemetry>) {
     (Arc::new(ScoreStream::new(telemetry.clone())), telemetry)
 }
 
-/// The received content: a line's agent, or the number of lines lost before it.
+/// Returns the received content: a line's agent, or the number of lines lost before it.
 fn got(listener: &ScoreListener) -> Vec<String> {
     let line = |text: Bytes| {
         serde_json::from_slice::<Value>(&text).unwrap()["agent"]

@@ -25,7 +25,7 @@ const N_LANES: u8 = 2;
 /// Number of traces whose scores are sent together.
 const N_TOGETHER: u8 = 3;
 
-/// A stopped clock, so that a failed disk is never retried.
+/// Returns a time that never advances, so that a failed disk is never retried.
 fn clock() -> (Instant, u64) {
     static NOW: OnceLock<Instant> = OnceLock::new();
     let now = NOW.get_or_init(|| tokio::time::Instant::now().into_std());
@@ -60,7 +60,7 @@ fn start(disk: &ModelDisk, name: &'static str, is_scored: bool) -> (JournalLog, 
     (log, thread::spawn(move || keeper.run()))
 }
 
-/// The bodies of all records of a kind.
+/// Returns the bodies of all records of a kind.
 fn bodies(disk: &ModelDisk, is_scored: bool, kinds: &'static [RecordKind]) -> Vec<Bytes> {
     let store = open(disk, is_scored);
     let mut reader = reads(&store, Wanted::Kinds(kinds));

@@ -52,7 +52,7 @@ fn request(shape: &Shape) -> ExportTraceServiceRequest {
     }
 }
 
-/// The spans by name, each with the messages that enclose it.
+/// Returns the spans by name, each with the messages that enclose it.
 fn spans(request: &ExportTraceServiceRequest) -> BTreeMap<String, (String, String, Vec<u8>)> {
     let mut spans = BTreeMap::new();
     for resource in &request.resource_spans {

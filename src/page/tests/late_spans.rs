@@ -13,7 +13,8 @@ criteria:
     evaluate: { tool_calls: { disallowed: [Edit] } }
 "#;
 
-/// Log records of one prompt with a call of each tool. The name of the tool is also the call's id.
+/// Returns log records of one prompt with a call of each tool. The name of the tool is also the
+/// call's id.
 fn records(sight: &Sight, tools: &[&str]) -> Batch {
     let records = tools.iter().zip(1..).map(|(tool, at)| {
         json!({
@@ -34,7 +35,7 @@ fn records(sight: &Sight, tools: &[&str]) -> Batch {
     scanned.batch
 }
 
-/// Spans of a trace that report these calls.
+/// Returns spans of a trace that report these calls.
 fn reports(sight: &Sight, id: u64, tools: &[&str]) -> Batch {
     let mut spans = spans(id, tools);
     for (span, tool) in spans.iter_mut().skip(1).zip(tools) {
@@ -71,7 +72,7 @@ fn judge_in_turn(sight: &Sight, batches: Vec<Batch>) {
     }
 }
 
-/// The run of the log records in the list, and the number of runs with this label.
+/// Returns the run of the log records in the list, and the number of runs with this label.
 async fn seen(sight: &Sight, label: &str) -> (Value, usize) {
     let (_, list) = sight.get("/v1/runs").await;
     let runs = list["runs"].as_array().unwrap();

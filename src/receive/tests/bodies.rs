@@ -66,7 +66,7 @@ fn taken(limits: &BodyLimits) -> usize {
     limits.budget.n_bytes()
 }
 
-/// Bytes that compress badly.
+/// Returns bytes that compress badly.
 fn text(len: usize) -> Vec<u8> {
     let mut rng = fastrand::Rng::with_seed(7);
     (0..len).map(|_| rng.alphanumeric() as u8).collect()

@@ -7,7 +7,7 @@ use super::bodies::Chunks;
 use super::read;
 use super::*;
 
-/// A request of `n` spans that have only ids.
+/// Returns a request of `n` spans that have only ids.
 fn request(n: usize) -> Vec<u8> {
     let span = [&[0x0a, 16][..], &[1; 16], &[0x12, 8], &[2; 8]].concat();
     let message = |tag: u32, content: &[u8]| {

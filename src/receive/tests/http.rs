@@ -38,7 +38,7 @@ impl Answered {
             .map_or("", |value| value.to_str().unwrap())
     }
 
-    /// The `google.rpc.Status`, encoded in the media type of the request.
+    /// Returns the `google.rpc.Status`, encoded in the media type of the request.
     fn status_body(&self) -> (i32, String) {
         match self.header("content-type") {
             "application/x-protobuf" => {
@@ -126,7 +126,8 @@ impl Wire {
         self.0.get_mut().write_all(bytes.as_ref()).await.unwrap();
     }
 
-    /// The status line and body of the next answer, or `None` if the connection is closed instead.
+    /// Returns the status line and body of the next answer, or `None` if the connection is closed
+    /// instead.
     async fn answer(&mut self) -> Option<(String, Vec<u8>)> {
         let (mut status_line, mut line, mut length) = (String::new(), String::new(), 0);
         self.0
@@ -214,7 +215,7 @@ async fn every_signal_arrives_as_it_was_sent_over_both_versions_of_http() {
     served.assert_nothing_in_flight().await;
 }
 
-/// A request of each signal with two items of an application and a score of ours.
+/// Returns a request of each signal with two items of an application and a score of ours.
 fn with_scores() -> [(&'static str, &'static str, Value); 3] {
     let scope = |name: &str, items: &str, list: Value| {
         let mut group = json!({ "scope": { "name": name } });

@@ -84,12 +84,12 @@ impl Notebook {
         *self.room.lock().unwrap() = room.into();
     }
 
-    /// The requests since the last call.
+    /// Returns the requests since the last call.
     pub(super) fn take(&self) -> Vec<Received> {
         std::mem::take(&mut self.received.lock().unwrap())
     }
 
-    /// The only request since the last call.
+    /// Returns the only request since the last call.
     pub(super) fn take_one(&self) -> Received {
         let mut received = self.take();
         assert_eq!(received.len(), 1, "{received:?}");

@@ -41,7 +41,7 @@ fn framed(message: &impl prost::Message) -> Vec<u8> {
     .concat()
 }
 
-/// The messages of a body, each of which must be complete.
+/// Returns the messages of a body, each of which must be complete.
 fn messages(mut body: &[u8]) -> Vec<&[u8]> {
     let mut messages = Vec::new();
     while let Some((prefix, rest)) = body.split_at_checked(5) {
@@ -65,7 +65,7 @@ async fn post(routes: &mut Router, path: &str, body: Vec<u8>) -> Response {
         .unwrap()
 }
 
-/// The status, which is a header if there is no response, and the response as JSON.
+/// Returns the status, which is a header if there is no response, and the response as JSON.
 async fn call_method(routes: &mut Router, method: &str, request: Value) -> (Status, Value) {
     let method = POOL
         .get_service_by_name(SERVICE)

@@ -359,7 +359,7 @@ async fn a_question_that_would_take_too_long_is_refused_before_it_is_answered() 
     );
 }
 
-/// A criterion with a pattern that counts as slow, but is fast on the texts of these tests.
+/// Returns a criterion with a pattern that counts as slow, but is fast on the texts of these tests.
 fn slow_criterion(n: usize) -> Value {
     let slow = json!({ "name": "read", "result": "![a-z ]{120}" });
     json!({ "name": format!("c{n}"), "evaluate": { "tool_calls": { "disallowed": [slow] } } })

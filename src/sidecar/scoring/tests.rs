@@ -39,7 +39,7 @@ fn text(key: &str, value: &str) -> KeyValue {
     }
 }
 
-/// The root of a trace (`id` 1), or a call below the root.
+/// Returns the root of a trace (`id` 1), or a call below the root.
 fn span(trace: u8, id: u8, tool: &str) -> Span {
     Span {
         trace_id: vec![trace; 16],

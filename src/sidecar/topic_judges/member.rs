@@ -91,7 +91,6 @@ struct Commit {
 }
 
 impl Member {
-    ///
     /// # Errors
     /// Returns an error if the client library rejects a setting.
     pub(super) fn new(

@@ -38,7 +38,7 @@ fn queue() -> (Queue, Arc<Notebook>) {
     )
 }
 
-/// A request that fills a quarter of the queue, identified by its number of items.
+/// Returns a request that fills a quarter of the queue, identified by its number of items.
 fn request(n_items: u64) -> OutboundRequest {
     OutboundRequest::otlp(Signal::Traces, vec![0; 100].into(), n_items)
 }
@@ -259,7 +259,7 @@ fn who_holds_most_is_refused_while_others_still_find_room() {
     assert_eq!(order, [1, 1, 1, 2]);
 }
 
-/// A request about a trace, to a backend's own API.
+/// Returns a request about a trace, to a backend's own API.
 fn about(trace: u8, n_items: u64) -> OutboundRequest {
     OutboundRequest {
         route: Route::Api {

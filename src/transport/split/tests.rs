@@ -73,7 +73,7 @@ fn spans(shape: &Shape) -> ExportTraceServiceRequest {
     ExportTraceServiceRequest { resource_spans }
 }
 
-/// Each span with everything that encloses it.
+/// Returns each span with everything that encloses it.
 fn flat(body: &[u8]) -> Vec<String> {
     let request = ExportTraceServiceRequest::decode(body).unwrap();
     let mut flat = Vec::new();

@@ -20,7 +20,7 @@ struct Pki {
     key_file: PathBuf,
 }
 
-/// An authority, and a certificate that it issued for `localhost` and for clients.
+/// Returns an authority, and a certificate that it issued for `localhost` and for clients.
 fn pki() -> Pki {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -18,7 +18,7 @@ fn criterion_message() -> MessageDescriptor {
     POOL.get_message_by_name("spanscore.v1.Criterion").unwrap()
 }
 
-/// One criterion for each evaluator, with every field.
+/// Returns one criterion for each evaluator, with every field.
 fn every_evaluator() -> Vec<Value> {
     let of = |evaluate: Value| json!({ "name": "a", "evaluate": evaluate });
     vec![
@@ -124,7 +124,7 @@ fn every_evaluator() -> Vec<Value> {
     ]
 }
 
-/// Every template, and every field of each kind of template.
+/// Returns a rule of every template, with every field of each kind of template.
 fn every_rule() -> Vec<Value> {
     let mut rules = vec![
         json!({ "existence": { "a": "x" } }),

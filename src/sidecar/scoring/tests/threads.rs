@@ -7,7 +7,7 @@ use judge::pipeline::CrossTraceAccess;
 use super::*;
 use crate::sidecar::scoring::shared_traces::Round;
 
-/// The first trace of each thread, for two threads.
+/// Returns the first trace of each thread, for two threads.
 fn of_each() -> [u8; 2] {
     [0, 1].map(|index| {
         let is_of = |trace: &u8| Partition::index_of(id(*trace), 2) == index;
