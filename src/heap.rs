@@ -64,10 +64,10 @@ fn held() -> Option<usize> {
     Some(kib << 10)
 }
 
-/// Returns freed memory to the system by an allocation that mimalloc must refuse: before it does,
-/// it returns all memory that the calling thread freed, and memory that this thread allocated and
-/// other threads freed. The function for this alone needs `unsafe`. Other allocators refuse
-/// immediately.
+/// Returns freed memory to the system by requesting an allocation that mimalloc must refuse. Before
+/// mimalloc refuses, it returns all memory that the calling thread freed, and memory that this
+/// thread allocated and other threads freed. The function for this alone needs `unsafe`. Other
+/// allocators refuse immediately.
 fn return_freed() {
     let mut nothing: Vec<u8> = Vec::new();
     let size = hint::black_box(IMPOSSIBLE_SIZE);

@@ -170,8 +170,8 @@ impl<T> SeriesTable<T> {
     }
 }
 
-/// Returns the name if it is, or becomes, one of the first `max`. An absent name counts like any
-/// other.
+/// Returns the name if it is, or becomes, one of the first `max`; else `None`. An empty name counts
+/// like any other name.
 fn bounded<'a>(names: &mut HashSet<Box<str>>, name: &'a str, max: usize) -> Option<&'a str> {
     if names.contains(name) {
         return Some(name);

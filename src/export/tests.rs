@@ -1,6 +1,6 @@
 //! Score spans, events and lines, decoded with prost and compared with
 //! docs/design.md#how-scores-leave. The tests do not prove that a backend shows them, nor that they
-//! arrive (that is `tests/it/end_to_end`).
+//! arrive (`tests/it/end_to_end` proves that).
 
 mod backends;
 mod boards;

@@ -117,7 +117,7 @@ pub struct Needed {
     /// The oldest record with spans of an open or remembered trace.
     pub from: u64,
     /// Unix time in nanoseconds at which the memory of traces begins. If a trace began later, these
-    /// records contain all its spans, or it was judged.
+    /// records contain all its spans, or the trace was judged.
     pub since_unix_nanos: u64,
 }
 

@@ -65,7 +65,7 @@ pub(super) struct RunMemory {
     allowance: [Allowance; 2],
 }
 
-/// Counts since the start.
+/// Counts since the start of the process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     pub(super) n_judged: u64,

@@ -265,9 +265,9 @@ struct MessageBuffer<'a> {
     /// The first piece of an uncompressed message. A message of one piece is passed on without a
     /// copy.
     first: Bytes,
-    /// The message, once it has more than one piece, unless it is mapped.
+    /// A message of more than one piece, unless it is mapped.
     bytes: Vec<u8>,
-    /// The message, if it is large, once it has more than one piece.
+    /// A large message of more than one piece.
     mapped: Option<MappedMessage>,
     /// The length up to which the permit allows the message to grow.
     granted: usize,

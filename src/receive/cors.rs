@@ -71,8 +71,8 @@ impl Cors {
         Some(response)
     }
 
-    /// Allows the request's origin to read the answer, if it is configured. Allows credentials,
-    /// because `navigator.sendBeacon`, which browser SDKs use, always sends them.
+    /// Allows the request's origin to read the answer, if that origin is configured. Allows
+    /// credentials, because `navigator.sendBeacon`, which browser SDKs use, always sends them.
     pub(super) fn allow(&self, request: &HeaderMap, response: &mut HeaderMap) {
         if self.origins.is_empty() {
             return;

@@ -75,7 +75,7 @@ pub trait RequestSink: Send + Sync + 'static {
 pub enum Acknowledgement {
     /// Immediately.
     Now,
-    /// After the journal has stored the request, which it may still refuse.
+    /// After the journal has stored the request. The journal may still refuse the request.
     WhenKept(oneshot::Receiver<Result<(), QueueRefusal>>),
 }
 

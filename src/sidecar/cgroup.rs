@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// Limit that a v1 group without a limit exceeds: it reports the largest multiple of the page size
-/// that fits into an `i64`, and no machine has an exbibyte.
+/// Limits from this size on mean no limit: a v1 group without a limit reports the largest multiple
+/// of the page size that fits into an `i64`, and no machine has an exbibyte.
 const NO_LIMIT_V1: usize = 1 << 60;
 
 /// Returns the lowest memory limit of our control group and all its parents, in bytes.

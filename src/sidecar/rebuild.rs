@@ -21,7 +21,7 @@ use crate::telemetry::{
 };
 
 /// If no process ran for at most this time, senders were still retrying, and complete the traces
-/// after the start. It is the default timeout of OTLP exporters.
+/// after the start. The default timeout of OTLP exporters is 10 s.
 const SENDERS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Interval at which the threads report to the journal which records they need.

@@ -69,8 +69,8 @@ impl MetricsPage {
         self.write(format_args!(" {value}\n"));
     }
 
-    /// Writes one series of the counter that was started last; it counts from the start of the
-    /// process. `name` has no `_total`.
+    /// Writes one series of the counter that was started last. The series counts from the start of
+    /// the process. `name` has no `_total`.
     pub fn total<'a>(
         &mut self,
         name: &str,

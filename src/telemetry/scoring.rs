@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use super::Telemetry;
 
 impl Telemetry {
-    /// Returns the number of stored sessions, and of those that got final verdicts by completeness.
+    /// Returns the number of stored sessions, and the numbers of sessions with final verdicts by
+    /// completeness.
     pub fn sessions(&self) -> (i64, BTreeMap<&'static str, u64>) {
         let stored = self.metrics.sessions.series([]).load(Ordering::Relaxed);
         (stored, self.metrics.sessions_judged.values())
