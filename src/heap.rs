@@ -21,7 +21,7 @@ const LOOK_EVERY: usize = 1 << 20;
 /// early.
 const IMPOSSIBLE_SIZE: usize = 0xffff_0000_0000_u64 as usize;
 
-/// Global, because a process has one heap.
+/// The limit is global, because a process has one heap.
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 thread_local! {
@@ -71,7 +71,7 @@ fn held() -> Option<usize> {
 fn return_freed() {
     let mut nothing: Vec<u8> = Vec::new();
     let size = hint::black_box(IMPOSSIBLE_SIZE);
-    // Prevents the compiler from removing the unused allocation.
+    // `black_box` prevents the compiler from removing the unused allocation.
     hint::black_box(nothing.try_reserve_exact(size).is_err());
     hint::black_box(&nothing);
 }

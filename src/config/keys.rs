@@ -1,6 +1,6 @@
 //! The JSON Schema of the configuration, and the list of all keys made from it. A test generates
-//! the schema from the types that serde reads, so that the two cannot drift apart; the program
-//! contains the schema as a file, because the generating code would be 4 % of the program.
+//! the schema from the types that serde reads, so that the two always agree; the program contains
+//! the schema as a file, because the generating code would be 4 % of the program.
 
 use std::sync::LazyLock;
 

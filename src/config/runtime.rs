@@ -248,9 +248,9 @@ pub(super) const OWN_USE: usize = 24 << 20;
 /// limit.
 pub(super) const LEAST_CONNECTIONS: usize = 2 << 20;
 
-/// Divisor of a cgroup's limit: an eighth stays unused, because a process that reaches the limit is
-/// killed, and sockets, page tables and memory that the allocator has not returned count too.
-/// Without this reserve, an overload before a fast backend needed 121 of 128 MiB.
+/// Divisor of a cgroup's limit: an eighth stays unused. A process that reaches the limit is killed,
+/// and the limit also covers sockets, page tables and memory that the allocator has not returned.
+/// Without this reserve, an overload with a fast backend needed 121 of 128 MiB.
 const KERNELS_SHARE: usize = 8;
 
 /// Minimum unused bytes of a cgroup's limit: memory that the allocator has not returned does not

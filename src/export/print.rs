@@ -51,7 +51,7 @@ impl Printer {
             .name("print".to_owned())
             .spawn(move || {
                 writer.write(out);
-                // The receiver may be dropped.
+                // Ignore a dropped receiver.
                 let _ = finished.send(());
             })?;
         Ok(Self {
@@ -92,7 +92,7 @@ impl Printer {
         self.shared.changed.notify_one();
         let done = self.done.lock().take();
         if let Some(done) = done {
-            // The number of unwritten texts is the result in both cases.
+            // Return the number of unwritten texts in both cases.
             let _ = tokio::time::timeout_at(deadline.into(), done).await;
         }
         self.shared.state().texts.len()

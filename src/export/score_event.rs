@@ -84,7 +84,7 @@ fn record(
         attributes.text("spanscore.severity", severity.as_str());
     }
     attributes.text("spanscore.completeness", trajectory.completeness.as_str());
-    // Distinguishes a correction from the judgement that it corrects.
+    // The revision distinguishes a correction from the judgement that it corrects.
     attributes.count("spanscore.revision", evaluation.revision as usize);
     if evaluation.replayed {
         attributes.flag("spanscore.replayed", true);

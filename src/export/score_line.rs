@@ -69,7 +69,7 @@ pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
         ..
     } = evaluation;
     let mut line = run_json(trajectory);
-    // The calls are last, because there can be many.
+    // Put the calls last, because there can be many.
     let calls = ["completeness", "n_calls", "calls"].map(|key| (key, line.shift_remove(key)));
     let mut put = |key: &str, value: Value| line.insert(key.to_owned(), value);
     if evaluation.stage == Stage::Alarm

@@ -348,7 +348,7 @@ impl BoundSeries {
                 let is_cumulative = histogram.aggregation_temporality == cumulative;
                 for point in &mut histogram.data_points {
                     if point.count == 0 {
-                        // The SDK reports infinity.
+                        // The SDK reports infinity for both.
                         (point.min, point.max) = (None, None);
                     }
                     if let Some(began) = self.began(name, &point.attributes)

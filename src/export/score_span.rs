@@ -287,8 +287,8 @@ fn span(
             write::uint(out, status::CODE, 2); // STATUS_CODE_ERROR
         });
     }
-    // The flags mark the parent as not remote, because the score has the agent's resource, and
-    // backends would draw a span with a remote parent as an entry into that service.
+    // Mark the parent as not remote, because the score has the agent's resource. Backends would
+    // draw a span with a remote parent as an entry into the agent's service.
     write::fixed32(
         out,
         span::FLAGS,

@@ -1,5 +1,5 @@
-//! The table of backends whose own APIs can receive scores: a row in each function, and a file
-//! `writer_*` for each backend.
+//! The backends whose own APIs can receive scores. Every function here has a case for each backend,
+//! and each backend has a file `writer_*`.
 
 use judge::evaluate::Evaluation;
 use serde_json::Value;

@@ -343,7 +343,7 @@ async fn a_request_that_is_too_large_is_split_until_it_fits_and_arrives_once() {
             .await;
         let plane = Plane::new(peer.destination(protocol));
         let mut expected: Vec<String> = (0..50).map(|n| format!("span number {n}")).collect();
-        // A span that never fits.
+        // This span never fits.
         let giant = "x".repeat(300);
         let mut all = expected.clone();
         all.insert(20, giant);

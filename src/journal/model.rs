@@ -27,7 +27,7 @@ struct DiskState {
     fault: Option<DiskFault>,
 }
 
-/// A fault of all operations in a range.
+/// A fault that every operation in this range of numbers meets.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DiskFault {
     pub(super) from: usize,

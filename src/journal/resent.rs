@@ -22,7 +22,7 @@ pub(super) const AFTER_START: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct LastRecords {
     storage: Arc<dyn Storage>,
-    /// Records by checksum and length.
+    /// Positions of records, by checksum and length.
     places: HashMap<(u32, usize), Vec<Place>>,
 }
 

@@ -490,7 +490,7 @@ fn bytes_inside_a_request_are_never_taken_for_a_record() {
     let disk = ModelDisk::default();
     let (mut tested, _) = Tested::open(disk.clone(), 1, Promised::default());
     tested.append(&[Bytes::from_static(b"first")]).unwrap();
-    // A request that contains the bytes of a record. Its sender cannot guess the salt.
+    // This request contains the bytes of a record, but its sender cannot guess the salt.
     let head = RecordHead {
         kind: RecordKind::Request as u8,
         signal: 0,

@@ -482,7 +482,8 @@ fn settings(config: &Kafka, index: usize, buffer: usize) -> ClientConfig {
             .set("session.timeout.ms", session.to_string())
             .set(
                 "heartbeat.interval.ms",
-                // Maximum time until the other members notice that a member has left.
+                // This setting limits the time until the other members notice that a member has
+                // left.
                 (session / 10).clamp(1, 250).to_string(),
             )
             .set("partition.assignment.strategy", "cooperative-sticky"),
@@ -491,14 +492,14 @@ fn settings(config: &Kafka, index: usize, buffer: usize) -> ClientConfig {
     };
     settings
         .set("group.id", &read.group)
-        // Maximum time until the partitions that are added to the topic are polled.
+        // This setting limits the time until partitions that are added to the topic are polled.
         .set(
             "topic.metadata.refresh.interval.ms",
             METADATA_INTERVAL.as_millis().to_string(),
         )
         .set("enable.auto.commit", "false")
         .set("enable.auto.offset.store", "false")
-        // Applies if the record to read from was deleted.
+        // This setting applies if the record to read from was deleted.
         .set("auto.offset.reset", "earliest")
         .set(
             "queued.max.messages.kbytes",

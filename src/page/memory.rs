@@ -1,8 +1,7 @@
 //! Remembers the latest judged runs, within a number of bytes.
 //!
-//! Judging must not become slower for the benefit of a page that someone might open. So runs are
-//! copied without their values and not rendered, and while no page is open only a few runs per
-//! second are copied.
+//! Judging must not slow down for a page that someone may open. So runs are copied without their
+//! values and not rendered, and while no page is open only a few runs per second are copied.
 
 use std::collections::VecDeque;
 use std::mem;

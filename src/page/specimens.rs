@@ -98,7 +98,7 @@ impl Specimens {
     }
 
     /// Returns the setting to try, as YAML, for a trace without a recognised tool call. `inspect
-    /// --verbose` proposes an equal setting.
+    /// --verbose` proposes the same setting.
     pub(super) fn proposal(&self, found: &Unrecognised) -> Option<&str> {
         let proposals = self.oldest_first.iter().filter(|proposal| {
             proposal.trace_id == found.trace_id && found.others.contains(&proposal.span_id)

@@ -1,9 +1,9 @@
 //! Reads a request's body into one contiguous message, with a permit for its memory.
 //!
 //! The permit grows as bytes arrive or are decompressed, so neither an announced length nor a
-//! compressed body reserves memory in advance (except 4 MiB, once 32 KiB have arrived, and 64 KiB
-//! of compressed bytes). The length that a compressed body claims is trusted only if the body has
-//! arrived in full, and only during decompression.
+//! compressed body reserves memory in advance. Exceptions are 4 MiB after 32 KiB have arrived, and
+//! 64 KiB of compressed bytes. The length that a compressed body claims is trusted only if the body
+//! has arrived in full, and only during decompression.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::request_error::RequestError;
 use crate::config::Bound;
 use crate::fair::EvictingBudget;
 
-/// Timeout for one body: a trickling sender must not use memory forever.
+/// Timeout for one body: a sender that sends a few bytes at a time must not use memory forever.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Size in bytes below which a body is copied: a slice would pin the connection's read buffer,

@@ -131,8 +131,8 @@ impl Settings {
         ];
         sizes.extend(of_destination);
         if writes_topic {
-            // The share that one record may use, because one record may have all spans of the
-            // request.
+            // Allow only the share that one record may use, because one record may have all spans
+            // of the request.
             sizes.push((
                 budgets.kafka.share(4),
                 "a quarter of `kafka.write.queue.max_size`",

@@ -1,5 +1,5 @@
-//! Limits of what callers of the API may register, and of concurrent calls, so that telemetry comes
-//! first.
+//! Limits what callers of the API may register, and the number of concurrent calls, so that
+//! telemetry comes first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,9 +38,9 @@ const MAX_CONCURRENT_BODIES: usize = 2;
 const MAX_CONCURRENT_WORK: usize = 1;
 
 pub(super) struct CallSlots {
-    /// Calls whose body is arriving.
+    /// Limits the calls whose body is arriving.
     pub(super) bodies: Semaphore,
-    /// Calls that change the set, or judge.
+    /// Limits the calls that change the set, or judge.
     pub(super) work: Arc<Semaphore>,
 }
 

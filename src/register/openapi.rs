@@ -1,7 +1,7 @@
 //! Serves the checked-in OpenAPI document, `openapi.yaml`, as JSON. Adds the version and the
-//! schemas of criteria, which are generated from the types that read criteria and so cannot drift.
-//! A schema cannot describe which patterns are valid, so a body that fits the schema may still be
-//! rejected.
+//! schemas of criteria, which are generated from the types that read criteria, so that they always
+//! agree. A schema cannot describe which patterns are valid, so a body that fits the schema may
+//! still be rejected.
 
 use std::sync::LazyLock;
 

@@ -254,7 +254,7 @@ async fn fingerprint_now(origin: &ConfigOrigin, attempt: &ReadAttempt) -> [u8; 3
 }
 
 async fn expire(register: &Register) {
-    // Cheap when nothing expires: one read of the set.
+    // If nothing expires, this costs only one read of the set.
     if register.0.set.load().next_expiry().is_some() {
         let register = register.clone();
         let _ = tokio::task::spawn_blocking(move || register.expire()).await;

@@ -94,7 +94,7 @@ async fn addresses(peers: &str) -> io::Result<BTreeSet<String>> {
         let file = peers.to_owned();
         return tokio::task::spawn_blocking(move || read_addresses(&file)).await?;
     }
-    // Any port: only the addresses are used.
+    // The port does not matter, because only the addresses are used.
     let found = tokio::net::lookup_host((peers, 0)).await?;
     Ok(found.map(|address| address.ip().to_string()).collect())
 }

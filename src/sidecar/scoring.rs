@@ -90,8 +90,8 @@ impl ScoringQueue {
         let max_queued = MAX_BATCHES + max_unread.map_or(0, |_| MAX_UNREAD);
         let kept = kept.map(|kept| kept.divide(n_threads));
         let mut kept = kept.into_iter().flatten();
-        // The memory of traces begins here, before a port is open, and not when the threads first
-        // run, so that a trace that begins in between counts as complete.
+        // Begin the memory of traces before a port is open, and not when the threads first run.
+        // Otherwise a trace that begins in between would not count as complete.
         let started = now();
         let traces = SharedTraces::new(CrossTraces::new(&settings, started), n_threads);
         let shared = Arc::new(ScoringState::new(

@@ -160,7 +160,7 @@ const BOUNDS: [(&str, Duration); 9] = [
 
 #[derive(Debug, Default)]
 struct Histogram {
-    /// Counts by bound; the last counts longer times.
+    /// Counts by bound; the last element counts all longer times.
     counts: [AtomicU64; BOUNDS.len() + 1],
     micros: AtomicU64,
 }

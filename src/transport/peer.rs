@@ -35,7 +35,7 @@ pub(crate) struct PeerRequest {
     pub(crate) prefix: Option<[u8; 5]>,
 }
 
-/// The scripted answer.
+/// An answer that a test prescribes.
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
     /// A success with the bytes of the response message.

@@ -1,6 +1,6 @@
-//! A queue of requests to deliver, bounded in bytes. A full queue either refuses a new request
-//! ([`Queue::offer`], for original telemetry, which the sender still has) or drops its oldest
-//! request ([`Queue::send`], for scores, of which there is no other copy). The queue accounts for
+//! A queue of requests to deliver, bounded in bytes. When full, the queue of original telemetry
+//! refuses a new request, because the sender still has it ([`Queue::offer`]). A queue of scores, of
+//! which there is no other copy, drops its oldest request ([`Queue::send`]). The queue accounts for
 //! every change before other code can observe the change.
 
 mod keeping;

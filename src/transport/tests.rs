@@ -73,7 +73,7 @@ fn why(answer: DeliveryOutcome) -> String {
 async fn grpc_carries_the_bytes_as_they_are_to_the_signals_own_method() {
     let peer = Peer::willing().await;
     let client = client(&peer.destination(Protocol::Grpc));
-    // Not protobuf: the client must not parse the body.
+    // The client must not parse the body, which is not protobuf.
     let body = Bytes::from_static(b"\xff\x00not a message");
     for signal in Signal::ALL {
         assert_eq!(
@@ -211,7 +211,7 @@ async fn a_requests_own_headers_go_along_but_not_those_of_the_protocol() {
 #[tokio::test]
 async fn compression_is_undone_to_the_same_bytes() {
     let peer = Peer::willing().await;
-    // One size below and one above the limit for compression on a blocking thread.
+    // Test one size below and one above the limit for compression on a blocking thread.
     for n_bytes in [1_000, SLOW_TO_COMPRESS * 2] {
         let body: Bytes = (0..n_bytes).map(|n| (n % 251) as u8).collect();
         for (compression, header) in [(Compression::Gzip, "gzip"), (Compression::Zstd, "zstd")] {

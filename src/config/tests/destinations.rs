@@ -248,7 +248,7 @@ fn the_shares_add_up_to_the_limit() {
         assert_eq!(shared + OWN_USE, limit * mib);
         assert_eq!(forward_queue + in_flight == 0, only_reads);
         let spare = (limit * mib).checked_sub(own + counted);
-        // Percents are rounded down.
+        // Percentages are rounded down.
         assert!(
             spare.is_some_and(|spare| spare < 1_000),
             "{limit} MiB: {spare:?}"

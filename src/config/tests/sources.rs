@@ -266,7 +266,7 @@ fn every_key_can_be_set_by_a_variable() {
             let value = match defaults.pointer(&format!("/{}", path.join("/"))) {
                 Some(serde_json::Value::String(text)) => text.clone(),
                 Some(value) => value.to_string(),
-                // A key below `tls: null` or `sasl: null`, which has no value.
+                // Keys below `tls: null` and `sasl: null` have no value.
                 None if path.ends_with(&["mechanism".to_owned()]) => "PLAIN".to_owned(),
                 None if path.ends_with(&["insecure_skip_verify".to_owned()]) => "false".to_owned(),
                 None => "x.pem".to_owned(),

@@ -1,6 +1,6 @@
 //! Deliveries to backends' own APIs: the requests to each backend, when and how often they are
-//! sent, and the fate of refused scores. The backends are scripted by their public documentation;
-//! only tests/it/backends proves that a real backend accepts the requests.
+//! sent, and what happens to refused scores. The backends are scripted by their public
+//! documentation; only tests/it/backends proves that a real backend accepts the requests.
 
 mod requests;
 

@@ -45,7 +45,7 @@ fn everywhere(addresses: [std::net::SocketAddr; 4]) -> Config {
     config.forward.retry.max_interval.0 = Duration::from_millis(20);
     config.scores.peer.protocol = Some(crate::config::Protocol::HttpProtobuf);
     config.scores.peer.timeout = Some(crate::config::Duration(Duration::from_millis(100)));
-    // Several requests for each destination, so that some remain after the failing request.
+    // Send several requests to each destination, so that some remain after the failing request.
     config.scores.batch.max_evaluations = 5;
     let url = |idx: usize| format!("http://{}", addresses[idx]);
     config.scores.span.peer.endpoint = Some(url(0));
@@ -96,7 +96,8 @@ fn books(telemetry: &Telemetry, shape: &'static str) -> (u64, Vec<(&'static str,
 }
 
 fn n_items(shape: &str) -> u64 {
-    // Points: four labels, of which two have a score, and one series of the time to a verdict.
+    // Count points: two labels have both a count and a score, two only a count, and one series is
+    // the time to a verdict.
     if shape == "score_metrics" { 7 } else { N_EVALUATIONS }
 }
 

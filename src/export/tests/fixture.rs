@@ -55,7 +55,7 @@ pub(super) fn resource(service: &str) -> Arc<Resource> {
         ..Default::default()
     }
     .encode_to_vec();
-    // A field that is in no proto: number 100, varint 7.
+    // Add a field that no proto has: number 100, varint 7.
     encoded.extend_from_slice(&[0xa0, 0x06, 0x07]);
     Arc::new(Resource {
         encoded: encoded.into(),

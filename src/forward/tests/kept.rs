@@ -1,5 +1,5 @@
 //! A forward plane with a journal: which requests remain after a restart, after an outage that
-//! fills the memory, and if the journal is full. A restart is either orderly or drops all tasks;
+//! fills the memory, and when the journal is full. A restart is either orderly or drops all tasks;
 //! `tests/it/durability.rs` kills the process.
 
 use std::path::Path;
@@ -202,7 +202,7 @@ async fn each_of_two_destinations_gets_what_it_has_not_had_before_the_restart() 
     let running = tokio::spawn(second.delivery.run());
     kept.keep(&b"one"[..], 1).await.unwrap();
     kept.keep(&b"two"[..], 2).await.unwrap();
-    // A signal that only one of the two destinations accepts.
+    // Only one of the two destinations accepts this signal.
     let (answer, answered) = oneshot::channel();
     let outcome = Box::new(move |outcome| answer.send(outcome).unwrap());
     let handle = &kept.plane.handle;

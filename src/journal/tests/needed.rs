@@ -134,7 +134,7 @@ fn marks_are_read_back_and_never_delivered() {
 
 #[test]
 fn a_cursor_of_version_1_is_read() {
-    // A cursor in the format of version 1: low 7, and one range above it.
+    // Write a cursor in the format of version 1: low 7, and one range above it.
     let mut bytes = vec![0; 48 + 16 + 4];
     bytes[..8].copy_from_slice(b"SPANJCUR");
     for (at, value) in [(8, 1_u32), (12, 1)] {

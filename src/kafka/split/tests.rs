@@ -1,5 +1,5 @@
-//! Tests the splitting of requests against their decoded form. The tests do not prove that a broker
-//! or the Collector accepts the records.
+//! Compares the parts of split requests with the decoded request. The tests do not prove that a
+//! broker or the Collector accepts the records.
 
 use std::collections::BTreeMap;
 
@@ -129,7 +129,7 @@ proptest! {
 
 #[test]
 fn unknown_fields_go_with_every_record() {
-    // Field 99 on each level, after the spans.
+    // Add field 99 on each level, after the spans.
     let unknown = |level: u8| {
         let mut field = Vec::new();
         write::delimited(&mut field, 99, &[level]);

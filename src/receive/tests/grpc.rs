@@ -145,7 +145,7 @@ async fn a_compressed_request_arrives_unpacked() {
 #[tokio::test]
 async fn unknown_fields_are_received_as_they_came() {
     let served = serve(|_, _| {}).await;
-    // Field 1000 of a request, which no version of OTLP has.
+    // Add field 1000, which no version of OTLP has.
     let request = [spans(1, "x").encode_to_vec(), vec![0xc2, 0x3e, 3, 1, 2, 3]].concat();
     let called = Bare::new(&served)
         .call(EXPORT, &[], framed(0, &request))

@@ -568,7 +568,8 @@ async fn a_wrong_path_or_method_is_counted_and_answered_with_the_right_one() {
     assert_eq!((n_misdirected("path"), n_misdirected("method")), (1, 1));
 }
 
-/// A browser treats a page as of the same origin if its host name resolves to 127.0.0.1.
+/// To a browser, a page has the same origin as our port if the page's host name resolves to
+/// 127.0.0.1.
 #[tokio::test]
 async fn a_page_of_another_host_may_not_send_to_a_loopback_address() {
     let origins = vec!["http://shop.example".to_owned()];
@@ -580,7 +581,8 @@ async fn a_page_of_another_host_may_not_send_to_a_loopback_address() {
         ("shop.example", Some("http://shop.example"), 200),
         ("localhost:4318", Some("http://localhost:4318"), 200),
         ("[::1]:4318", Some("http://[::1]:4318"), 200),
-        // Not a browser: for example an agent that has its own name for the host.
+        // This sender is not a browser, but for example an agent that has its own name for the
+        // host.
         ("spanscore", None, 200),
     ] {
         let mut headers = vec![JSON, ("host", host)];

@@ -276,7 +276,7 @@ async fn nothing_grows_without_bound() {
                 .contains("more than 1000 patterns"),
         "{problem}"
     );
-    // The same number of names, registered step by step.
+    // Register the same number of names, step by step.
     for n in 0..40 {
         let (status, _, problem) = call(
             &register,
@@ -401,7 +401,7 @@ async fn criteria_of_files_and_of_the_api_share_the_searches_of_a_trace() {
 #[tokio::test]
 async fn all_runs_of_a_question_share_the_searches_of_a_trace() {
     let register = register("");
-    // Three calls of each run, all with values that are short enough to be stored.
+    // Each run has three calls, whose values are all short enough to be stored.
     let call_of = |number: usize| {
         json!({
             "traceId": format!("{:032x}", number / 3 + 1), "spanId": format!("{:016x}", number + 1),

@@ -200,9 +200,9 @@ async fn reloads_under_load_refuse_no_request_lose_no_trace_and_mix_no_sets() {
         let whole = file(generation);
         let text = match generation % 3 {
             0 => whole,
-            // A text that is not a valid configuration.
+            // This text is not a valid configuration.
             1 => whole.replace("evaluate", "evalute"),
-            // A half-written file. Some halves are valid YAML with fewer criteria.
+            // The file is half-written. Some halves are valid YAML with fewer criteria.
             _ => whole[..whole.len() * (generation % 97) / 97].to_owned(),
         };
         std::fs::write(&path, text).unwrap();

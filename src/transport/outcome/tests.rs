@@ -234,7 +234,7 @@ fn partial_success_is_read_from_protobuf_and_from_json() {
         DeliveryOutcome::of_http(200, &headers(&[("content-type", "text/html")]), b"<html>"),
         partial(0, "")
     );
-    // A negative count is invalid: nothing was rejected.
+    // An invalid, negative count is read as zero.
     assert_eq!(
         grpc_partial_success(&[
             0, 0, 0, 0, 13, 0x0a, 11, 8, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1

@@ -172,7 +172,8 @@ fn unknown_fields_of_enclosing_messages_go_into_both_halves() {
         ..ScopeSpans::default()
     }
     .encode_to_vec();
-    // Field 77 as a group that contains field 1, then the scope, then field 78, fixed 32 bits.
+    // Write field 77 as a group that contains field 1, then the scope, then field 78, a fixed 32
+    // bits.
     let mut resource_spans = vec![
         0xeb,
         0x04,

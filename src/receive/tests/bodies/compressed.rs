@@ -278,8 +278,8 @@ async fn concatenated_members_and_frames_are_one_body() {
 
 #[tokio::test(start_paused = true)]
 async fn a_zstd_frame_with_a_huge_window_gets_no_memory() {
-    // Magic number, no content size, a window of 2^25 bytes, which the library's own limit would
-    // accept.
+    // This frame header has the magic number, no content size, and a window of 2^25 bytes, which
+    // the library's own limit would accept.
     let header: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd, 0x00, 15 << 3];
     let limits = limits(1 << 20, 1 << 20);
     let refusal = read(

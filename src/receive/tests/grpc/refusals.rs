@@ -196,7 +196,7 @@ async fn a_full_queue_is_unavailable_with_a_time_to_try_again() {
 #[tokio::test]
 async fn too_much_in_flight_is_unavailable_until_there_is_room() {
     let served = serve(|_, budgets| budgets.in_flight = 1 << 20).await;
-    // A slow request that has sent 900 of its 1 000 KiB.
+    // Send 900 of the 1 000 KiB of a slow request.
     let (sender, body) = Pieces::new();
     let slow: Client<_, _> = Client::builder(TokioExecutor::new())
         .http2_only(true)
