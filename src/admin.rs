@@ -50,9 +50,9 @@ pub struct OtlpAddresses {
 }
 
 impl AdminPort {
-    /// Returns the routes: `/livez`, `/readyz` and `/metrics`, open to every caller; the API behind
-    /// its guard; and the page behind the same guard without the token, for which the page itself
-    /// prompts.
+    /// Returns the routes. `/livez`, `/readyz` and `/metrics` are open to every caller, and the API
+    /// is behind the guard. The page is behind the same guard, but without a check of the token,
+    /// because the page itself prompts for the token.
     pub fn router(self) -> Router {
         let api = self.api.clone().layer(middleware::from_fn_with_state(
             self.guard.clone(),
@@ -73,8 +73,8 @@ impl AdminPort {
     }
 }
 
-/// Answers that the sidecar is alive as long as every worker beats, even during the start and a
-/// drain: otherwise the process would be killed during an orderly stop.
+/// Answers whether the sidecar is alive: every worker sends heartbeats. The sidecar is alive during
+/// the start and a drain, too; otherwise the process would be killed during an orderly stop.
 async fn livez(State(admin): State<AdminPort>) -> impl IntoResponse {
     match unhealthy(&admin.telemetry) {
         Some(unhealthy) => (StatusCode::SERVICE_UNAVAILABLE, unhealthy),
@@ -85,8 +85,8 @@ async fn livez(State(admin): State<AdminPort>) -> impl IntoResponse {
     }
 }
 
-/// Answers that the sidecar is ready from the time when every port is bound until the drain begins,
-/// as long as every worker beats.
+/// Answers whether the sidecar is ready: its start is complete, no drain has begun, and every worker
+/// sends heartbeats.
 async fn readyz(State(admin): State<AdminPort>) -> impl IntoResponse {
     match (admin.telemetry.phase(), unhealthy(&admin.telemetry)) {
         (_, Some(unhealthy)) => (StatusCode::SERVICE_UNAVAILABLE, unhealthy),

@@ -1,11 +1,12 @@
 //! Decides whose bytes or connections are refused or evicted when a budget is full, so that a flood
 //! costs its own sender first.
 //!
-//! 1. **[`FairBudget`]**, for acknowledged requests: a peer may add bytes if its total is then at
-//!    most seven times the free bytes.
+//! 1. **[`FairBudget`]**, for acknowledged requests: a peer may add bytes if its total stays at
+//!    most seven times the bytes that remain free.
 //! 2. **[`EvictingBudget`]**, for connections and unacknowledged requests: if the budget is full, a
-//!    new reservation evicts a reservation of the peer that uses most, if that peer then still uses
-//!    more than the peer of the new one. A peer's own reservations are evicted only if idle.
+//!    new reservation evicts a reservation of the peer that uses most, unless that peer would then
+//!    use no more than the peer of the new reservation. A peer's own reservations are evicted only
+//!    if idle.
 
 use std::collections::BTreeMap;
 use std::mem;

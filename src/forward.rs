@@ -132,8 +132,8 @@ impl ForwardHandle {
         }
     }
 
-    /// Returns an error if a request of at least `n_bytes` would be refused. Call it before reading
-    /// the request.
+    /// Returns an error if a request of at least `n_bytes` would be refused. Callers check this
+    /// before they read the request.
     pub fn check_room(
         &self,
         signal: Signal,

@@ -66,8 +66,8 @@ fn held() -> Option<usize> {
 
 /// Returns freed memory to the system by requesting an allocation that mimalloc must refuse. Before
 /// mimalloc refuses, it returns all memory that the calling thread freed, and memory that this
-/// thread allocated and other threads freed. The function for this alone needs `unsafe`. Other
-/// allocators refuse immediately.
+/// thread allocated and other threads freed. Calling mimalloc's function for this purpose would
+/// need `unsafe`. Other allocators refuse immediately.
 fn return_freed() {
     let mut nothing: Vec<u8> = Vec::new();
     let size = hint::black_box(IMPOSSIBLE_SIZE);

@@ -1,5 +1,5 @@
-//! The admin port's routes, without a socket, on tokio's paused clock. The tests do not prove that
-//! a probe reaches them.
+//! Tests the admin port's routes, without a socket, on tokio's paused clock. The tests do not prove
+//! that a probe reaches them.
 
 use std::time::Duration;
 

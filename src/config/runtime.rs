@@ -172,8 +172,8 @@ impl From<usize> for Bound {
 pub struct Budgets<T = usize> {
     /// The total to divide.
     pub limit: T,
-    /// 30 %: the forward queue; 10 % with a journal, which stores further requests. Half of that
-    /// with `kafka.write`, or 0 if there is also no downstream. 0 in a process that only reads a
+    /// 30 %: the forward queue; 10 % with a journal, which stores further requests. `kafka.write`
+    /// halves this share, or makes it 0 if there is no downstream. 0 in a process that only reads a
     /// topic.
     pub forward_queue: T,
     /// The other half of the forward queue's share, or the whole share without a downstream:

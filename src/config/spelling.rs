@@ -13,7 +13,8 @@ const MARKS: [&str; 5] = [
     "function_call",
     "tool-call",
 ];
-/// Maximum length of marks, names and ids in characters; texts are longer.
+/// Maximum length in characters of a value that can be a mark, a name or an id; other texts are
+/// longer.
 const LONGEST_MARK: usize = 40;
 
 /// A guess at the attributes that a framework uses for tool calls.

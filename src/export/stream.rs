@@ -1,9 +1,8 @@
 //! Streams evaluations, as lines, to all listeners.
 //!
 //! Scoring never waits for a listener: each listener has a separate bounded queue, which drops and
-//! counts its oldest lines. Without listeners only a limited number of lines per second is
-//! rendered, for later listeners that request recent lines: rendering a line can cost more than a
-//! judgement.
+//! counts its oldest lines. Rendering a line can cost more than a judgement. So without listeners
+//! only a few lines per second are rendered, for listeners that later request recent lines.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard};

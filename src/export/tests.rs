@@ -1,4 +1,4 @@
-//! Score spans, events and lines, decoded with prost and compared with
+//! Tests score spans, events and lines, decoded with prost and compared with
 //! docs/design.md#how-scores-leave. The tests do not prove that a backend shows them, nor that they
 //! arrive (`tests/it/end_to_end` proves that).
 

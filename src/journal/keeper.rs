@@ -551,7 +551,7 @@ impl LogKeeper {
         self.settle_at = self.settle_at.or(Some(now + SETTLE_DELAY));
     }
 
-    /// Writes the cursor, removes consumed segments, and syncs if that is due.
+    /// Writes the cursor, removes consumed segments, and syncs if a sync is due.
     fn settle(&mut self, is_ending: bool) {
         let (now, unix_nanos) = (self.clock)();
         let due = [self.settle_at, self.sync_at].into_iter().flatten().min();

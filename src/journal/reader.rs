@@ -33,7 +33,7 @@ pub struct Stored {
 pub struct Stretch {
     /// The records, oldest first.
     pub records: Vec<Stored>,
-    /// The number at which the next read starts.
+    /// The number of the first record of the next read.
     pub next: u64,
     /// Lost records, each range with its damage.
     pub damage: Vec<(std::ops::Range<u64>, Damage)>,

@@ -144,8 +144,7 @@ impl Tested {
         assert!(read == self.promised.waiting, "{what}");
     }
 
-    /// Checks that every promised record is present, and that no record is present that was never
-    /// offered.
+    /// Checks that every promised record is present, and that every present record was offered.
     fn check(&self, recovered: &Recovered, what: &str) {
         let (read, all) = self.read_all();
         assert_eq!(recovered.damage, [], "{what}: false damage");

@@ -24,7 +24,7 @@ struct Work {
     n_parts: AtomicUsize,
 }
 
-/// The receiver of tickets that are done.
+/// The issuer of a ticket, which is informed when the ticket is done.
 #[derive(Debug)]
 enum Book {
     Ledger(Arc<Ledger>),

@@ -107,8 +107,8 @@ impl receive::RequestSink for RequestIntake {
             return Ok(Acknowledgement::Now);
         }
         let (answer, answered) = oneshot::channel();
-        // Score a request only once it is journaled: the sender of a refused request sends it
-        // again.
+        // Score a request only after it is journaled. Otherwise a request that the journal refuses
+        // would be scored, and scored again when its sender repeats it.
         let taken: KeepOutcome = Box::new(move |outcome| {
             if let Ok(Some(record)) = outcome {
                 // Scoring does not read the log of a topic.

@@ -1,5 +1,5 @@
-//! A sidecar waits for the last requests. `tests/it/end_to_end` tests its behaviour over real
-//! ports.
+//! Tests that a sidecar waits for the last requests. `tests/it/end_to_end` tests its behaviour over
+//! real ports.
 
 mod reloads;
 mod rotated_headers;

@@ -1,4 +1,4 @@
-//! Events of scores from the queue to the destination.
+//! Events about the delivery of scores, from the queue to the destination.
 
 use super::Telemetry;
 

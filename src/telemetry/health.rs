@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::Telemetry;
 
-/// Time without a heartbeat after which a worker counts as stuck. Workers beat every second, and a
-/// stuck worker must be noticed within ten.
+/// Time without a heartbeat after which a worker counts as stuck. Workers send a heartbeat every
+/// second, and a stuck worker must be noticed within ten.
 const STUCK_AFTER: Duration = Duration::from_secs(8);
 
 /// The phase of the sidecar's life.
@@ -40,7 +40,7 @@ impl Phase {
 pub enum Unhealthy {
     /// The worker ended unexpectedly, by a panic or otherwise.
     Dead,
-    /// The worker has not beaten for this long.
+    /// The worker has sent no heartbeat for this long.
     Stuck(Duration),
 }
 

@@ -1,4 +1,5 @@
-//! The attacks of all cases. Each uses a separate address and continues until it is stopped.
+//! Defines the attacks of all cases. Each uses a separate address and continues until it is
+//! stopped.
 
 use std::future::Future;
 use std::io;

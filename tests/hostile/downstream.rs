@@ -1,4 +1,5 @@
-//! The downstream behind the sidecar, written by hand, because no library answers as badly.
+//! Implements the downstream behind the sidecar, written by hand, because no library answers as
+//! badly.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! The requests that the attackers send.
+//! Builds the requests that the attackers send.
 
 use std::io::Write;
 use std::sync::Arc;

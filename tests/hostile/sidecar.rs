@@ -1,4 +1,4 @@
-//! The sidecar under attack, in a separate control group if one can be created.
+//! Starts the sidecar under attack, in a separate control group if one can be created.
 
 use std::collections::BTreeMap;
 use std::fs;

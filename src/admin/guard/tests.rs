@@ -1,6 +1,6 @@
-//! The guard's rule as a table, without a socket. The tests do not prove that certificates are
-//! verified (rustls does that), nor that the comparison takes constant time (`subtle` guarantees
-//! it).
+//! Tests the guard's rule as a table, without a socket. The tests do not prove that certificates
+//! are verified (rustls does that), nor that the comparison takes constant time (`subtle`
+//! guarantees it).
 
 use std::path::Path;
 

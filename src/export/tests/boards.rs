@@ -1,6 +1,6 @@
-//! The boards, rules and documentation that we ship name only metrics and labels that exist. The
-//! tests do not prove that their queries are meaningful: `promtool` tests the rules, where it is
-//! installed (tests/it/backends).
+//! Tests that the boards, rules and documentation that we ship name only metrics and labels that
+//! exist. The tests do not prove that their queries are meaningful: `promtool` tests the rules,
+//! where it is installed (tests/it/backends).
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,6 @@
-//! The exporter over real sockets: an OTLP sink in this process accepts all three shapes. The tests
-//! do not prove how a delivery retries (transport's tests do), nor that a backend shows the result.
+//! Tests the exporter over real sockets: an OTLP sink in this process accepts all three shapes. The
+//! tests do not prove how a delivery retries (transport's tests do), nor that a backend shows the
+//! result.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
-//! Scores in a journal: which of them remain after a restart while a backend is down, after an
-//! orderly stop, and if the log is full. Every restart is orderly; `tests/it/kept_scores.rs` kills
-//! the process.
+//! Tests which scores in a journal remain after a restart while a backend is down, after an orderly
+//! stop, and when the log is full. Every restart is orderly; `tests/it/kept_scores.rs` kills the
+//! process.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;

@@ -1,4 +1,4 @@
-//! Score events, and lines for programs and people.
+//! Tests score events, and the lines for programs and for people.
 
 use judge::evaluate::{Evaluation, EvaluationError, EvaluationText, Verdict};
 use judge::extract::ExpectationAttributes;

@@ -1,4 +1,4 @@
-//! Metrics, decoded with prost and read as OpenMetrics text: instruments, labels, bounds,
+//! Tests metrics, decoded with prost and read as OpenMetrics text: instruments, labels, bounds,
 //! temporality. The tests do not prove that the SDK counts correctly under contention; that is the
 //! SDK's responsibility.
 

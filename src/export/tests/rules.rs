@@ -1,5 +1,5 @@
-//! Score spans of `constraints`, `trajectory_match` and `efficiency`: they link to the offending
-//! calls and contain no values. Checks the choice of calls in one case each.
+//! Tests score spans of `constraints`, `trajectory_match` and `efficiency`: they link to the
+//! offending calls and contain no values. Checks the choice of calls in one case each.
 
 use judge::evaluate::{Criterion, Explain, Verdict, judge};
 use serde_json::json;

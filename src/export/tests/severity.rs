@@ -1,5 +1,5 @@
-//! The severity of a criterion in every output, and its absence if the criterion has none. The
-//! tests do not cover the page.
+//! Tests the severity of a criterion in every output, and its absence if the criterion has none.
+//! The tests do not cover the page.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The lines that a listener of the stream receives. The tests do not cover the transport.
+//! Tests the lines that a listener of the stream receives. The tests do not cover the transport.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -185,8 +185,8 @@ fn who_leaves_makes_room_for_others() {
     assert!(stream.listen(ScoreFilter::default(), 0).is_ok());
 }
 
-/// A stopping sidecar may need a long time to deliver its queue. If it told listeners to reconnect,
-/// they would do so again and again.
+/// A stopping sidecar may need a long time to deliver its queue. Listeners that were told to
+/// reconnect would reconnect repeatedly.
 #[test]
 fn an_ended_stream_has_recent_lines_and_no_others() {
     let (stream, _) = stream();

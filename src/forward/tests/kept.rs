@@ -1,6 +1,6 @@
-//! A forward plane with a journal: which requests remain after a restart, after an outage that
-//! fills the memory, and when the journal is full. A restart is either orderly or drops all tasks;
-//! `tests/it/durability.rs` kills the process.
+//! Tests a forward plane with a journal: which requests remain after a restart, after an outage
+//! that fills the memory, and when the journal is full. A restart is either orderly or drops all
+//! tasks; `tests/it/durability.rs` kills the process.
 
 use std::path::Path;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! Retries: which requests are repeated, when, and in which order.
+//! Tests retries: which requests are repeated, when, and in which order.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A full queue, and what happens to queued requests at a shutdown.
+//! Tests a full queue, and what happens to queued requests at a shutdown.
 
 use std::time::Duration;
 

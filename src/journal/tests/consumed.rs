@@ -1,4 +1,4 @@
-//! The records that a start finds consumed after a power cut has lost the last writes of the
+//! Tests which records a start finds consumed after a power cut has lost the last writes of the
 //! cursor.
 
 use super::*;

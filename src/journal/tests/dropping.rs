@@ -1,4 +1,4 @@
-//! A log of scores on a simulated disk. A full log must drop only its oldest records.
+//! Tests a log of scores on a simulated disk. A full log must drop only its oldest records.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

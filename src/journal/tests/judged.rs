@@ -1,7 +1,7 @@
-//! Scores and the marks of their traces on two simulated disks. One of the disks stops at some
-//! operation, and then the power is cut. A mark must not survive without all scores of its trace,
-//! and the records of a trace without a mark must still be needed. The test acts as the queues of
-//! scores.
+//! Tests scores and the marks of their traces on two simulated disks. One of the disks stops at
+//! some operation, and then the power is cut. A mark must not survive without all scores of its
+//! trace, and the records of a trace without a mark must still be needed. The test acts as the
+//! queues of scores.
 
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};

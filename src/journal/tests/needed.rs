@@ -1,5 +1,5 @@
-//! The records that are retained for the score plane on a simulated disk: delivered requests, and
-//! marks of judged traces.
+//! Tests which records are retained for the score plane on a simulated disk: delivered requests,
+//! and marks of judged traces.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The time without a process, as a start measures it, on a real folder.
+//! Tests how a start measures the time during which no process ran, on a real folder.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Runs that late spans change after the judgement: the page shows the current state of each run.
+//! Tests runs that late spans change after the judgement: the page shows the current state of each
+//! run.
 
 use std::time::Duration;
 

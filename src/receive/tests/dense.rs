@@ -1,5 +1,5 @@
-//! Requests whose parsed spans need far more memory than their bytes. Each span counts as the size
-//! of its struct.
+//! Tests requests whose parsed spans need far more memory than their bytes. Each span counts as the
+//! size of its struct.
 
 use super::super::body::Framing;
 use super::super::decompress::Encoding;

@@ -1,4 +1,4 @@
-//! Merged sets of criteria from two sources, by cases and by property. Judges nothing.
+//! Tests merged sets of criteria from two sources, by cases and by property. Judges nothing.
 
 use proptest::prelude::{Strategy, prop, proptest};
 
@@ -158,7 +158,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// The model: two maps, of which the second overrides the first.
+    /// The model is two maps; the second map overrides the first.
     #[test]
     fn any_steps_leave_the_api_over_the_file(steps in prop::collection::vec(step(), 0..20)) {
         let (mut file, mut api) = (BTreeMap::new(), BTreeMap::new());

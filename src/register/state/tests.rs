@@ -1,5 +1,5 @@
-//! The state file over restarts, and other contents in its place. The tests do not prove that a
-//! disk stores synced data.
+//! Tests the state file over restarts, and other contents in its place. The tests do not prove that
+//! a disk stores synced data.
 
 use super::*;
 use crate::register::merge::tests::criterion;

@@ -1,5 +1,5 @@
-//! Hostile requests must not crash or hang the process, nor let it grow without bound. Wall time is
-//! not measured, because limits bound it.
+//! Tests that hostile requests neither crash nor hang the process, nor let it grow without bound.
+//! Wall time is not measured, because limits bound it.
 
 use proptest::prelude::{prop, proptest};
 

@@ -1,4 +1,4 @@
-//! Registering, reading, replacing and deleting criteria through the API.
+//! Tests registering, reading, replacing and deleting criteria through the API.
 
 mod judging;
 

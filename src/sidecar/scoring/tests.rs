@@ -1,4 +1,4 @@
-//! The scoring threads and their queue. The pipeline's own tests cover the judging.
+//! Tests the scoring threads and their queue. The pipeline's own tests cover the judging.
 
 mod behind;
 mod threads;

@@ -1,6 +1,6 @@
-//! Hundreds of reloads of a real sidecar under load: no request is refused, no trace is lost, and
-//! every score comes from one set of criteria. The tests do not prove that reads 200 ms apart agree
-//! on a slow disk, nor measure the cost of a reload.
+//! Reloads a real sidecar under load hundreds of times: no request may be refused, no trace lost,
+//! and every score must come from one set of criteria. The tests do not prove that reads 200 ms
+//! apart agree on a slow disk, nor measure the cost of a reload.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;

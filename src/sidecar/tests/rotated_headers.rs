@@ -1,6 +1,5 @@
-//! A key file is replaced while a sidecar runs. After the next reload, requests to every
-//! destination must contain the new key. The tests do not check how soon the kubelet writes the
-//! file.
+//! Replaces a key file while a sidecar runs. After the next reload, requests to every destination
+//! must contain the new key. The tests do not check how soon the kubelet writes the file.
 
 use super::super::*;
 use super::reloads::{deliver, request, start};

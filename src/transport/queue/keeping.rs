@@ -7,9 +7,9 @@ use crate::journal::{JournalLog, LogReader, Record, Stretch, Ticket};
 use crate::transport::kept::{OnDisk, ToRead};
 
 impl Queue {
-    /// Writes all requests to `log`, and first delivers the log's undelivered requests; with
-    /// `lane`, only those of that lane. A request is removed from the log only after a final answer
-    /// of the destination.
+    /// Stores all requests in `log`. The log's undelivered requests are delivered first; with
+    /// `lane`, only the requests of that lane. A request is removed from the log only after a final
+    /// answer of the destination.
     #[must_use]
     pub fn kept_in(self, log: &JournalLog, lane: Option<u8>) -> Self {
         self.state().on_disk = Some(OnDisk::new(log.clone(), lane));

@@ -1,4 +1,4 @@
-//! Delivery over TLS and mutual TLS.
+//! Tests delivery over TLS and mutual TLS.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! Hostile, huge and mangled configurations are refused in bounded time, and nothing panics.
+//! Tests that hostile, huge and mangled configurations are refused in bounded time, and that
+//! nothing panics.
 
 use judge::evaluate::PatternLimits;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! The request that each writer builds from evaluations, without a server.
+//! Tests the request that each writer builds from evaluations, without a server.
 
 use judge::evaluate::{Evaluation, Verdict};
 use otlp::span::SpanId;

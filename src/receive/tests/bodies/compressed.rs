@@ -1,4 +1,4 @@
-//! Compressed bodies: their memory, damage, bombs, and several members in one body.
+//! Tests compressed bodies: their memory, damage, bombs, and several members in one body.
 
 use super::{Chunks, limits, taken, text};
 use crate::receive::body::Framing;

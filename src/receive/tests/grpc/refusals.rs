@@ -1,4 +1,4 @@
-//! Refused gRPC requests, and the status of each refusal.
+//! Tests refused gRPC requests, and the status of each refusal.
 
 use std::pin::pin;
 
@@ -124,7 +124,7 @@ async fn a_request_that_could_never_fit_is_too_large_and_the_answer_names_the_se
 async fn a_request_without_room_is_refused_before_it_is_unpacked_and_validated() {
     let served = serve(|_, _| {}).await;
     let bare = Bare::new(&served);
-    // The body would be malformed if it were read.
+    // The body is malformed, so reading it would give another error.
     let nonsense = [0xff; 1000];
     served.intake.leave_room(900);
     for (encoding, message) in [

@@ -1,4 +1,4 @@
-//! HTTP connections byte by byte: pipelining, `Expect`, aborted requests.
+//! Tests HTTP connections byte by byte: pipelining, `Expect`, aborted requests.
 
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

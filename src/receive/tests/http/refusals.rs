@@ -1,4 +1,4 @@
-//! Refused HTTP requests, and the status of each refusal.
+//! Tests refused HTTP requests, and the status of each refusal.
 
 use hyper::StatusCode;
 use prost::Message;
@@ -246,7 +246,7 @@ async fn out_of_room_says_when_to_try_again() {
 async fn a_request_without_room_is_refused_before_it_is_read() {
     let served = serve(|_, _| {}).await;
     let http = Http::new(&served);
-    // The body would be malformed if it were read.
+    // The body is malformed, so reading it would give another error.
     let nonsense = vec![0xff; 1000];
     let status = async |room: Option<usize>, media_type| {
         served.intake.leave_room(room);

@@ -1,4 +1,4 @@
-//! `POST /v1/evaluate` judges trajectories and traces as `replay` does.
+//! Tests that `POST /v1/evaluate` judges trajectories and traces as `replay` does.
 
 use crate::register::tests::*;
 

@@ -1,5 +1,5 @@
-//! Several scoring threads: the traces of each thread, their shared state, and the failure of a
-//! thread. `tests/it/judging_threads.rs` checks that their scores equal those of one thread.
+//! Tests several scoring threads: the traces of each thread, their shared state, and the failure of
+//! a thread. `tests/it/judging_threads.rs` checks that their scores equal those of one thread.
 
 use judge::assemble::Stats;
 use judge::pipeline::CrossTraceAccess;
