@@ -1,5 +1,5 @@
 //! spanscore receives OpenTelemetry spans, assembles them into traces, extracts each trace's tool
-//! calls, evaluates them against registered criteria, forwards the original spans untouched and
+//! calls, evaluates them against registered criteria, forwards the original spans unchanged and
 //! exports the scores.
 //!
 //! ```text
@@ -18,7 +18,7 @@
 //! - [`text`], [`located`]: utilities for texts, and for documents with positions; independent of
 //!   spanscore.
 //! - [`otlp`]: validates and reads received requests in one pass.
-//! - [`judge`]: a trace in, verdicts out. Other programs can embed it; its page has an example.
+//! - [`judge`]: turns traces into verdicts. Other programs can embed it; its page has an example.
 //! - this crate: the program. The modules below are in the order in which data passes through them.
 
 // === ground: independent of spanscore ===

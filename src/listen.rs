@@ -39,7 +39,7 @@ pub use slots::{ConnectionLimits, ConnectionSlots};
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time without traffic in either direction after which a connection is closed. SDKs send metrics
-/// each minute on an open connection, and lose a request if it is closed.
+/// each minute on an open connection, and lose a request if the connection is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// HTTP/2: time without traffic after which the peer is pinged.
@@ -459,8 +459,8 @@ impl<B: Body + Unpin> Body for CountedBody<B> {
     }
 }
 
-/// A connection for HTTP, with or without TLS. A trait object, so that hyper is compiled only once;
-/// a second copy takes 0.1 MB of the program.
+/// A connection for HTTP, with or without TLS. It is used as a trait object, so that hyper is
+/// compiled only once; a second copy would add 0.1 MB to the program.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}

@@ -1,5 +1,5 @@
-//! Counts and logs the sidecar's events, one row for each event. A metric has the name of the
-//! OpenTelemetry Collector's metric if the Collector has an equal one.
+//! Counts and logs the sidecar's events, one row for each event. If the OpenTelemetry Collector has
+//! a metric with the same meaning, our metric has its name.
 
 /// Defines an event for each row: a struct with these fields, and `emit`, which runs the block with
 /// the fields as variables. A row that counts names its telemetry; a row that only logs does not.
@@ -109,7 +109,7 @@ pub struct Telemetry {
     /// would share.
     items: ItemAccounting,
     metrics: Metrics,
-    /// Separate from the metrics, because probes must not wait for a scrape.
+    /// Health is separate from the metrics, because probes must not wait for a scrape.
     health: Mutex<HealthState>,
     outages: Mutex<forwarding::Outages>,
     destinations: Mutex<Vec<DestinationAnswers>>,

@@ -40,8 +40,8 @@ pub(super) struct SignalAccount {
     accepted: AtomicU64,
     restored: AtomicU64,
     sent: AtomicU64,
-    /// Separate from other drops, because every request of a signal that is not forwarded is
-    /// counted here.
+    /// This counter is separate from other drops, because every request of a signal that is not
+    /// forwarded is counted here.
     discarded: AtomicU64,
     rare: Mutex<RareCounts>,
 }
