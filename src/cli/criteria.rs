@@ -351,8 +351,8 @@ impl Client<'_, '_> {
         }
     }
 
-    /// Sends a request that has a JSON response. Prints a message if it fails. `origin` is the
-    /// source of the request's body.
+    /// Sends a request that has a JSON response. Prints a message if the request fails. `origin` is
+    /// the source of the request's body.
     fn call(
         &mut self,
         method: Method,

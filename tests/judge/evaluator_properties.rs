@@ -412,8 +412,8 @@ proptest! {
         }
     }
 
-    /// Two evaluations must have the same hash exactly if their visible texts are equal. The hash
-    /// is computed without rendering text. The calls have equal names, but may have different
+    /// Two evaluations must have the same hash if and only if their visible texts are equal. The
+    /// hash is computed without rendering text. The calls have equal names, but may have different
     /// values, or may have ended in only one of the trajectories.
     #[test]
     fn two_evaluations_have_the_same_hash_exactly_where_their_text_is_the_same(

@@ -11,7 +11,7 @@ use serde_json::Value;
 pub(crate) struct Scenario {
     /// The name `framework/scenario`.
     pub(crate) name: String,
-    /// What the agent really did.
+    /// The agent's real behaviour, from `expected.json`.
     pub(crate) expected: Value,
     /// The file name and the bytes of each request, in the order of arrival.
     pub(crate) requests: Vec<(String, Vec<u8>)>,

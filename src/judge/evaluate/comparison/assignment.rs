@@ -59,7 +59,7 @@ impl ExpectedPart<'_> {
     }
 
     /// Returns the difference between a call and the expectation. The number is the size of the
-    /// difference; it serves to compare calls.
+    /// difference, by which calls are compared.
     fn difference(self, call: usize, captured: &mut CapturedValues<'_>) -> (usize, Difference) {
         match self {
             Self::Args(args, agreement) => {

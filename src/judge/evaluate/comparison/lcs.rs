@@ -5,7 +5,7 @@
 //! row of the table rises by 0 or 1 from column to column, so we store one bit per column and
 //! compute a row a machine word at a time (Hyyrö, "Bit-parallel LCS-length computation revisited",
 //! 2004). The walk back needs only these bits: if the names differ, `dp[i-1][j] > dp[i][j-1]` is
-//! true exactly if row i rises at column j.
+//! true if and only if row i rises at column j.
 
 /// Maximum cells of the table: docs/design.md#criteria-and-evaluators.
 const MAX_CELLS: usize = 4_096 * 4_096;

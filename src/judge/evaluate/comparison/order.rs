@@ -30,8 +30,8 @@ impl Concurrency {
 /// small enough that the difference of two times does not overflow.
 const NEVER: i64 = i64::MAX / 2;
 
-/// The calls as intervals, by index. Starts and ends are ranks in one order: `x` is before `y`
-/// exactly if `end[x] < start[y]`.
+/// The calls as intervals, by index. Starts and ends are ranks in one order: `x` is before `y` if
+/// and only if `end[x] < start[y]`.
 #[derive(Debug, Clone)]
 pub(crate) struct Intervals {
     pub(crate) start: Vec<i64>,

@@ -104,7 +104,7 @@ pub(crate) struct Score<E> {
     /// Evidence that the evaluator needed but that was not captured.
     pub(crate) missing: Missing,
     /// The first value that a pattern or condition could not match because the value is not text,
-    /// or that is missing in a sum.
+    /// or that a sum needs but that is missing.
     pub(crate) unusable: Option<UnusableValue>,
     /// The criterion's paths at which calls have values.
     pub(crate) paths: PathsSeen,

@@ -62,7 +62,7 @@ use crate::extract::Trajectory;
 ///   one, because none of them could use the result of another. `none`: calls never overlap; they
 ///   are ordered by start.
 ///
-/// | template | activations | requirement | fields beside `a` |
+/// | template | activations | requirement | fields besides `a` |
 /// |---|---|---|---|
 /// | `existence` | the run | at least `min` (1) calls `a` were made | `min` |
 /// | `absence` | the run | at most `max` (0) calls `a` were made | `max` |

@@ -80,10 +80,11 @@ use crate::extract::Trajectory;
 /// true` if there may be more, and `from: agent` if agents recorded them as totals.
 ///
 /// # When the trace was cut short
-/// An exceeded `max_calls`, `max_errors` or `max_duplicates` stays exceeded. So does a limit on
-/// models if the model calls that exceed it lie below an agent run or a root. Otherwise a missing
-/// span above a model call may be a second report of the same call, so the sum may be too high.
-/// `max_duration` is certain if it is certain which span is evaluated. All other limits are open.
+/// An exceeded `max_calls`, `max_errors` or `max_duplicates` remains exceeded. The same is true for
+/// a limit on models if the model calls that exceed it are below an agent run or a root. Otherwise
+/// a missing span above a model call may be a second report of the same call, so the sum may be too
+/// high. `max_duration` is certain if it is certain which span is evaluated. All other limits are
+/// open.
 #[derive(Debug, Default, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, remote = "Self", deny_unknown_fields)]
 pub struct Efficiency {

@@ -51,11 +51,10 @@ use crate::extract::Trajectory;
 ///
 /// # When the trace was cut short
 /// Further calls can only raise the score of a set or an ordering, so a score that has reached the
-/// threshold passes for certain. No score fails for certain, with one exception: if expected names
+/// threshold certainly passes. No score certainly fails, with one exception: if expected names
 /// repeat, the score of a set is at most (distinct expected names) / (expected names), and fails if
-/// the threshold is higher. `should_exact_match` never passes for certain, and fails for certain
-/// once the calls are not a subsequence of the expected names. With `over: nodes` nothing is
-/// certain.
+/// the threshold is higher. `should_exact_match` is never certain to pass, and certainly fails once
+/// the calls are not a subsequence of the expected names. With `over: nodes` nothing is certain.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ExecutionOrder {
@@ -205,7 +204,7 @@ impl Evaluate for ExecutionOrder {
         };
         let mut offending: Vec<usize> = call.into_iter().collect();
         if self.over == Over::Nodes {
-            // A visit of a node is no call, so there is no call to blame.
+            // A visit of a node is not a call, so no call caused the failure.
             offending.clear();
             for row in &mut rows {
                 let visit = row.calls.first().map(|at| actual[*at].to_owned());

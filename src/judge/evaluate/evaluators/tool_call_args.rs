@@ -44,10 +44,9 @@ use crate::extract::Trajectory;
 /// `explain.values` is true.
 ///
 /// # When the trace was cut short
-/// Further calls can only add matches: a score that has reached the threshold passes for certain,
-/// and no score fails for certain (except for an empty list, once anything was called). If
-/// arguments were not captured or were cut, there is a verdict only if the missing arguments cannot
-/// change it.
+/// Further calls can only add matches: a score that has reached the threshold certainly passes, and
+/// no score certainly fails (except for an empty list, once anything was called). If arguments were
+/// not captured or were cut, there is a verdict only if the missing arguments cannot change it.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCallArgs {

@@ -50,8 +50,8 @@ use crate::extract::Trajectory;
 ///
 /// # When the trace was cut short
 /// Counts can only grow. A lower bound that is reached, or `!=` with a number that is exceeded, is
-/// satisfied for certain; an upper bound or an equality that is exceeded is violated for certain.
-/// All other entries are open, and there is a verdict only if they cannot change it.
+/// certainly satisfied; an upper bound or an equality that is exceeded is certainly violated. All
+/// other entries are open, and there is a verdict only if they cannot change it.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCallCount {

@@ -46,9 +46,9 @@ use crate::extract::Trajectory;
 ///
 /// # When the trace was cut short
 /// Further calls can only lengthen a common subsequence, so a score that has reached the threshold
-/// passes for certain, and no score fails for certain. A strict order fails for certain once the
-/// calls are not a subsequence of the expected order, because further calls cannot make the two
-/// equal. It never passes for certain.
+/// certainly passes, and no score certainly fails. A strict order certainly fails once the calls
+/// are not a subsequence of the expected order, because further calls cannot make the two equal. It
+/// is never certain to pass.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCallOrder {

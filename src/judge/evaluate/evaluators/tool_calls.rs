@@ -80,7 +80,7 @@ use crate::extract::Trajectory;
 /// the first call that matches by name in the same way.
 ///
 /// # When the trace was cut short
-/// A disallowed call that was seen fails for certain. A required call that was seen, and a
+/// A disallowed call that was seen certainly fails. A required call that was seen, and a
 /// completed sequence, stay satisfied, unless an entry has `final`, `at_step` or `before_step`:
 /// another call could become the last, and a late model turn changes the step of every call after
 /// it. Calls that were not seen may still arrive, so nothing else is certain, and nothing passes if

@@ -27,7 +27,7 @@ use crate::extract::Trajectory;
 /// # What it checks
 /// Pairs expected calls one to one with calls that were made: as many as possible, in order or in
 /// any order. The score is computed from M (pairs), n (expected calls) and m (calls made). If calls
-/// overlap in time, the best order that their times allow counts. If dozens of calls overlap and
+/// overlap in time, the best order that their times allow is used. If dozens of calls overlap and
 /// the search for that order takes too long, there is a verdict only if no other order could change
 /// it.
 ///
@@ -139,7 +139,7 @@ pub struct TrajectoryMatch {
     )]
     #[schemars(with = "bool")]
     pub exact_args: Option<bool>,
-    /// True if failed calls count, too.
+    /// True if failed calls also count.
     #[serde(
         default,
         deserialize_with = "written",

@@ -39,7 +39,7 @@ const MAX_MISTAKES: usize = 5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FromSpans {
-    /// None.
+    /// No expectations.
     Off,
     /// Names of registered criteria, which then apply to the run regardless of their selectors
     /// (`spanscore.criteria`).

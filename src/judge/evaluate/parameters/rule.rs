@@ -138,7 +138,7 @@ impl<'r> RuleShape<'r> {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct AtLeast {
-    /// The calls that the rule is about.
+    /// The calls that the rule checks.
     pub a: Calls,
     /// The minimum number of calls, at least 1.
     #[serde(default)]
@@ -149,7 +149,7 @@ pub struct AtLeast {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct AtMost {
-    /// The calls that the rule is about.
+    /// The calls that the rule checks.
     pub a: Calls,
     /// The maximum number of calls; 0 if left out.
     #[serde(default)]
@@ -160,7 +160,7 @@ pub struct AtMost {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ExactlyMany {
-    /// The calls that the rule is about.
+    /// The calls that the rule checks.
     pub a: Calls,
     /// The required number of calls, at least 1.
     #[serde(default)]
@@ -171,7 +171,7 @@ pub struct ExactlyMany {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Edge {
-    /// The calls that the rule is about.
+    /// The calls that the rule checks.
     pub a: Calls,
     /// The verdict if calls overlap and only some of their possible orders satisfy the rule.
     #[serde(default, deserialize_with = "written")]
@@ -229,7 +229,7 @@ pub struct Ordered {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct TotalOf {
-    /// The calls that the rule is about.
+    /// The calls that the rule checks.
     pub a: Calls,
     /// The path of the values to add up, such as `args.amount`.
     pub of: ValuePath,

@@ -55,8 +55,8 @@ pub(crate) enum Lack {
     Nothing,
     /// A partner overlaps the call.
     Overlap(usize),
-    /// The nearest partner comes this many milliseconds later, rounded up so that the number never
-    /// equals the exceeded limit.
+    /// The nearest partner is this many milliseconds away. The number is rounded up, so that it
+    /// never equals the exceeded limit.
     TooFar(usize, i64),
     /// Another call lies between the call and its partner. The second field is the partner, if one
     /// exists and the rule accepts it.
