@@ -24,7 +24,7 @@ use crate::payload::{Filled, Recipe, Ring};
 /// Default number of connections.
 pub(crate) const N_CONNECTIONS: u64 = 4;
 
-/// The default level of common SDKs.
+/// The default gzip level of common SDKs.
 const GZIP_LEVEL: u32 = 6;
 
 /// The protocol of a request.

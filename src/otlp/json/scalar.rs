@@ -251,7 +251,7 @@ impl ScalarSeed<'_> {
     fn write_fixed32(self, value: u32) {
         match self.place {
             Place::Item => self.protobuf.extend_from_slice(&value.to_le_bytes()),
-            // OTLP has no such field in which 0 differs from absent.
+            // OTLP has no fixed32 field in which 0 differs from absent.
             Place::Field => write::fixed32(self.protobuf, self.field.number, value),
         }
     }

@@ -166,7 +166,8 @@ impl KeptAttributesBuilder {
             _ => true,
         };
         let n_unchanged = (0..all.entries.len()).take_while(stays).count();
-        // Most spans end here. Only entries from the first change on are written again.
+        // Most spans do not change and return here. Only entries from the first change on are
+        // written again.
         let Some(changed) = all.entries.get(n_unchanged) else {
             return;
         };
