@@ -85,8 +85,8 @@ async fn livez(State(admin): State<AdminPort>) -> impl IntoResponse {
     }
 }
 
-/// Answers whether the sidecar is ready: its start is complete, no drain has begun, and every worker
-/// sends heartbeats.
+/// Answers whether the sidecar is ready: the start is complete, no drain has begun, and every
+/// worker sends heartbeats.
 async fn readyz(State(admin): State<AdminPort>) -> impl IntoResponse {
     match (admin.telemetry.phase(), unhealthy(&admin.telemetry)) {
         (_, Some(unhealthy)) => (StatusCode::SERVICE_UNAVAILABLE, unhealthy),
