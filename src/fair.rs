@@ -337,8 +337,8 @@ impl Reservations {
 }
 
 impl Reservation {
-    /// Grows to `n_bytes`, or to the whole budget if that is less. Returns the number of added
-    /// bytes, or `None` if the budget is full or the reservation was evicted.
+    /// Grows to `n_bytes`, or to the whole budget if the budget is smaller. Returns the number of
+    /// added bytes, or `None` if the budget is full or the reservation was evicted.
     pub(crate) fn grow_to(&self, n_bytes: usize, is_brief: bool) -> Option<usize> {
         let mut guard = self.budget.state.lock();
         let state = &mut *guard;

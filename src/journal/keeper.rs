@@ -61,7 +61,7 @@ pub(super) struct LogShared {
     has_changed: AtomicBool,
     /// The records that scoring needs, if they have changed.
     needed: Mutex<Option<Needed>>,
-    /// The records that senders may send again, and the time until which they may do so.
+    /// The records that senders may send again, and the time at which this period ends.
     last: Mutex<Option<(LastRecords, Instant)>>,
     status: Mutex<Status>,
     /// Budget of the log's bytes. Records that are queued or in undelivered segments are charged to
@@ -494,7 +494,7 @@ impl LogKeeper {
         (None, is_ending)
     }
 
-    /// Retries the disk, if that is due.
+    /// Retries the disk, if a retry is due.
     fn probe(&mut self) {
         let (now, unix_nanos) = (self.clock)();
         if self.probe_at.is_none_or(|at| at > now) {

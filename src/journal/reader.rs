@@ -248,7 +248,7 @@ impl LogReader {
     }
 }
 
-/// Returns the segment's items except those of its intact records.
+/// Returns the segment's items that are in no intact record.
 fn missing(segment: &Segment, scan: &Scan) -> SignalCounts {
     let mut missing = segment.counts;
     for found in &scan.records {

@@ -89,8 +89,8 @@ impl ConnectionSlot {
         self.reservation.evicted().await;
     }
 
-    /// Returns true if an evicted connection may finish its requests. If many connections did so at
-    /// the same time, their sockets would exceed the limit.
+    /// Returns true if an evicted connection may finish its requests. If many evicted connections
+    /// were still finishing requests, their sockets would exceed the limit.
     pub(super) fn may_end_slowly(&self) -> bool {
         self.slots.budget.n_ending() <= MAX_ENDING
     }

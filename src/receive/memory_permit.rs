@@ -75,9 +75,9 @@ impl MemoryPermit {
         self.window = n_bytes;
     }
 
-    /// Reserves bytes up to this size of the message, or up to the whole budget if that is less.
-    /// Fails if the budget is full and no other request may be evicted, or if this request was
-    /// evicted.
+    /// Reserves bytes up to this size of the message, or up to the whole budget if the budget is
+    /// smaller. Fails if the budget is full and no other request may be evicted, or if this request
+    /// was evicted.
     pub(super) fn grow_to(&mut self, message: usize) -> Result<(), RequestError> {
         self.take(self.total(message))
     }

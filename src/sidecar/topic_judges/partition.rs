@@ -293,7 +293,7 @@ impl JudgedPartition {
         }
     }
 
-    /// Returns the spans of a record, and those of its traces that belong in another partition.
+    /// Returns the spans of a record, and the record's traces that belong in another partition.
     /// Both are empty for an unreadable record. `None` while the record is written to the set-aside
     /// topic.
     fn read(
