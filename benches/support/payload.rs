@@ -79,7 +79,7 @@ struct Template {
 
 /// One span of a request, and the source of its ids.
 struct Place {
-    /// The position in the body of the 16 bytes of the trace id.
+    /// The position in the body at which the 16-byte trace id starts.
     offset: usize,
     lane: u32,
     /// The number of the trace in its lane. A lane has one open trace at a time.

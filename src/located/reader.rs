@@ -27,7 +27,7 @@ pub struct Reader<'a> {
 /// The treatment of a null where a list or a map is required.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Nulls {
-    /// The value is missing.
+    /// A null is an error, like a missing value.
     Refused,
     /// The list or map is empty: a section of a file whose keys are all commented out. Items of
     /// lists are not sections, so nulls in them are rejected.

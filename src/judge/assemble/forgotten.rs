@@ -37,7 +37,7 @@ struct Filter {
 }
 
 impl ForgottenTraces {
-    /// Creates an empty set that uses at most `max_size` bytes, and at most 1 MiB.
+    /// Creates an empty set that uses up to `max_size` bytes, but no more than 1 MiB.
     pub(crate) fn new(max_size: usize, ttl: Tick) -> Self {
         Self {
             n_words: (max_size / (2 * size_of::<u64>())).min(MAX_WORDS),

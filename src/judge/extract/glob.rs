@@ -1,4 +1,4 @@
-//! Matches globs, for the names of transfers and for selectors.
+//! Matches globs, for the names of hand-off calls and for selectors.
 
 /// Returns true if the whole text matches the glob. `*` matches any text, `?` one character, every
 /// other character itself. The time is at most proportional to text × glob.

@@ -105,9 +105,9 @@ pub struct Subject {
     /// The W3C trace state.
     pub trace_state: Arc<str>,
     pub resource: Arc<Resource>,
-    /// The stored attributes, ordered by key, then the resource's attributes that the span lacks,
-    /// as the text that selectors compare and scores copy (numbers and booleans as their JSON
-    /// text). Look up with [`Subject::attribute`].
+    /// The stored attributes, ordered by key, then the resource's attributes that the span lacks.
+    /// Each value is the text that selectors compare and scores copy; numbers and booleans are JSON
+    /// text. Look up values with [`Subject::attribute`].
     pub attributes: Vec<(Arc<str>, Arc<str>)>,
 }
 

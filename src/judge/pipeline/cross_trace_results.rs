@@ -56,13 +56,14 @@ struct CallParts {
     used_again: bool,
 }
 
-/// The traces of one service that have a call with this id.
+/// A trace of one service that has a call with the call id. If several traces of the service have
+/// one, it is one of them, and `is_contested` is true.
 #[derive(Debug)]
 struct Asker {
     service: Arc<str>,
     trace_id: TraceId,
-    /// True if several traces, or several calls of the trace, have the id, so that a part may
-    /// belong to any of them.
+    /// True if several traces of the service, or several calls of the trace, have the call id, so
+    /// that arguments or a result with this id may belong to any of them.
     is_contested: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The results of closed traces, and the trait that receives them in slices of bounded size. Memory
-//! thus does not grow with the number of traces that are due at the same time.
+//! The results of closed traces, and the trait that receives them in slices of bounded size, so
+//! that memory does not grow with the number of traces that are due at the same time.
 
 use std::mem;
 use std::sync::Arc;

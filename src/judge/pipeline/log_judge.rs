@@ -35,9 +35,9 @@ pub struct LogMoment {
 pub struct LogMark {
     /// The offset at which reading begins.
     pub replay: u64,
-    /// The first record of the oldest trace that was open at `judged`. All traces with older first
-    /// records were reported. A successor that finds one of them open at `judged` has read only the
-    /// end of that trace.
+    /// The first record of the oldest trace that was open at `judged`. Every trace that begins
+    /// before this record was already reported. If the trace seems to be open at `judged` for a
+    /// successor, the successor has read only the end of the trace.
     pub open: u64,
     pub judged: LogMoment,
 }

@@ -79,7 +79,7 @@ enum ReportState {
 // === impl Reported ===
 
 impl Reported {
-    /// Starts a judgement of the trace, the first one or a repetition.
+    /// Starts the first or a repeated judgement of the trace.
     pub(super) fn revise<'a>(
         &'a mut self,
         registered: &'a [Arc<Criterion>],

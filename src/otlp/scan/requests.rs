@@ -133,8 +133,8 @@ impl RequestPart<'_> {
     }
 }
 
-/// Returns the bytes of a message part in addition to its value; 0 for a list, because lists are
-/// few.
+/// Returns the bytes stored for a message part besides its value. A whole list has no suffix and
+/// counts as 0, because lists are few.
 pub(super) fn overhead(kept: Kept<'_>) -> usize {
     if kept.suffix.is_empty() {
         0

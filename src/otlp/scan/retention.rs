@@ -29,7 +29,8 @@ const SMALL_BUDGET: usize = 64 << 10;
 const LARGE_BUDGET: usize = 64 << 10;
 /// Maximum bytes of each budget, whatever the settings are.
 const MAX_BUDGET: usize = 32 << 20;
-/// Maximum number of expectations stored of one span. There are two keys, and keys are unique.
+/// Maximum number of expectations stored for one span. There are two keys, so only a sender that
+/// repeats a key exceeds this number.
 const MAX_EXPECTATIONS: usize = 4;
 /// Maximum bytes of JSON written for a nested request, before its beginning is dropped.
 const MAX_REQUEST: usize = 4 << 20;

@@ -43,7 +43,7 @@ pub(crate) struct Convention {
     pub(crate) agent_run: Option<AgentName>,
     pub(crate) is_model: Option<fn(&View<'_>) -> bool>,
 
-    // Hooks that combine several spans.
+    // Optional hooks that read several spans, or a whole run.
     pub(crate) prune: Option<Prune>,
     pub(crate) refine: Option<Refine>,
     /// Reads a whole run that one span records, in a trace without tool spans. The arguments are

@@ -128,9 +128,9 @@ fn join_replies(
         }
     }
     // If one side has no id, a call matches the n-th call of its name in the reply of its turn;
-    // equal arguments match first, because calls of one turn can start in any order. A call that
-    // has only a class name matches last, by its arguments alone, if only one tool has these
-    // arguments.
+    // equal arguments match first, because calls of one turn can start in any order. Calls that
+    // have only a class name come last. They match by their arguments, and only if a single tool
+    // has these arguments.
     for by in [MatchBy::NameAndArgs, MatchBy::Name, MatchBy::Args] {
         for (draft, joined) in drafts
             .iter_mut()

@@ -268,7 +268,7 @@ fn parse_result(text: &str) -> (Json, KeptPart) {
     }
 }
 
-/// Parses a string within JSON, if it is a list or an object.
+/// Parses a string inside JSON if its text begins like a list or an object.
 fn nested(text: &str) -> Json {
     if text.trim_start().starts_with(['{', '[']) {
         parse(text).0
