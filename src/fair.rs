@@ -31,7 +31,7 @@ const STANDS_STILL_AFTER: Duration = Duration::from_secs(1);
 /// not.
 const PAUSES_AFTER: Duration = Duration::from_millis(50);
 
-/// A budget for acknowledged bytes, which cannot be evicted.
+/// A budget for acknowledged bytes. Unlike reservations, charged bytes cannot be evicted.
 #[derive(Debug)]
 pub(crate) struct FairBudget {
     max: Bound,

@@ -23,10 +23,10 @@ pub struct Scoring {
     /// is 10 % of `memory.limit`.
     pub queue: Amount,
     /// Number of threads that judge, at most 64; each judges a part of the traces, chosen by trace
-    /// id. `auto` is the smaller of two numbers, from 1 to 8: the CPUs that the process may use
-    /// (cgroup quota, rounded down), and `assemble.open.max_size` divided by 32 MiB (or by twice
-    /// `assemble.size_limit`, if that is more). A trace may use half of its thread's share of that
-    /// memory.
+    /// id. `auto` is the number of CPUs that the process may use (cgroup quota, rounded down), or
+    /// `assemble.open.max_size` divided by 32 MiB (or by twice `assemble.size_limit`, if that is
+    /// more), whichever is smaller, but at least 1 and at most 8. A trace may use half of its
+    /// thread's share of that memory.
     pub threads: Threads,
 }
 

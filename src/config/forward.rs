@@ -75,7 +75,7 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// All signals.
+    /// All signals, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::Traces, Self::Logs, Self::Metrics];
 
     /// Returns the name used in `/v1/{signal}`, in file names and in metric labels.

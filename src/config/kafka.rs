@@ -144,7 +144,7 @@ pub struct KafkaRead {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KafkaProtocol {
-    /// The members divide the partitions. All brokers support it.
+    /// The members assign the partitions among themselves. All brokers support this protocol.
     #[default]
     Classic,
     /// The brokers divide the partitions (KIP-848): from Kafka 4.0.

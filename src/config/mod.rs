@@ -1,5 +1,5 @@
-//! The configuration: its sections, defaults and checks. Texts and variables are arguments; `cli`
-//! reads files and the environment.
+//! The configuration: its sections, defaults and checks. This module reads no files and no
+//! environment: `cli` reads both and passes the texts and variables to it.
 
 mod load;
 

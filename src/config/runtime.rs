@@ -280,7 +280,8 @@ impl Config {
         let connections = percent(10) + LEAST_CONNECTIONS;
         // With a journal, the remaining 20 % are for the page cache, which the cgroup counts, too.
         let forward_share = if self.journal.directory.is_some() { 10 } else { 30 };
-        // A judge that only reads receives nothing, so traces get most of its memory.
+        // A process that only judges a Kafka topic receives no requests, so traces get most of its
+        // memory.
         let (in_flight, open, recent, scores) =
             if self.kafka.only_reads() { (0, 45, 15, 20) } else { (10, 20, 10, 10) };
         let (forward, kafka) = match (self.kafka.write.enabled, &self.forward.endpoint) {

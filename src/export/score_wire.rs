@@ -94,7 +94,7 @@ pub(super) fn json_text(out: &mut Vec<u8>, text: &str) {
 // === resource ===
 
 /// Appends the resource of scores: a copy of the evaluated span's resource, so that backends route
-/// scores to the same project. Replaces attributes of the SDK and the process by ours. Copies
+/// scores to the same project. Replaces attributes of the SDK and the process with ours. Copies
 /// encoded bytes, so that fields unknown to our protos survive.
 fn score_resource(out: &mut Vec<u8>, encoded: &[u8]) {
     for field in fields(encoded).flatten() {

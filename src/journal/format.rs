@@ -116,8 +116,8 @@ pub(super) struct CursorSlot {
 pub struct Needed {
     /// The oldest record with spans of an open or remembered trace.
     pub from: u64,
-    /// Unix time in nanoseconds at which the memory of traces begins. If a trace began later, these
-    /// records contain all its spans, or the trace was judged.
+    /// Unix time in nanoseconds from which traces are remembered. A trace that began later was
+    /// judged, or all its spans are in the records from `from` on.
     pub since_unix_nanos: u64,
 }
 

@@ -476,7 +476,8 @@ impl LogKeeper {
         self.shared.metrics.synced(took);
         self.resumed(now);
         self.settle_soon(now);
-        // These records arrived while the group was written, so they come from other senders.
+        // These records arrived while the group was written. They come from other senders, because
+        // each sender waits until its record is written.
         let is_ending = self.gather(waiting);
         self.gathering.synced(waiting.len(), took);
         let segment = self.store.last_segment();

@@ -1,4 +1,4 @@
-//! Remembers the latest judged runs, within a number of bytes.
+//! Remembers the latest judged runs, up to a maximum size in bytes.
 //!
 //! Judging must not slow down for a page that someone may open. So runs are copied without their
 //! values and not rendered, and while no page is open only a few runs per second are copied.

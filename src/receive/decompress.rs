@@ -14,7 +14,7 @@ pub(super) const ACCEPTED: HeaderValue = HeaderValue::from_static("identity,gzip
 /// the decompressed part of a window uses memory, which the request's permit counts.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
-/// Compressions of a body.
+/// The compression of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
     Identity,

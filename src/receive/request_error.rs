@@ -35,7 +35,7 @@ pub(super) enum RequestError {
     Unsupported(String),
     /// The sender disconnected before the end of the request and gets no answer.
     Interrupted(String),
-    /// The bytes of all requests in arrival reach their limit.
+    /// The requests that are being received use all the memory that they may use together.
     InFlightFull,
     /// The sender took too long, and other requests need its memory.
     TooSlow,

@@ -258,7 +258,7 @@ fn etags(headers: &HeaderMap, name: &HeaderName) -> Result<Option<EtagMatch>, Ap
     Ok((!tags.is_empty()).then_some(EtagMatch::OneOf(tags)))
 }
 
-/// Returns the body as text: YAML or JSON, which is YAML.
+/// Returns the body as text. The text is YAML; JSON is YAML, too.
 async fn text(register: &Register, request: Request) -> Result<String, ApiError> {
     if let Some(kind) = request.headers().get(CONTENT_TYPE) {
         let kind = kind

@@ -115,7 +115,7 @@ impl Route {
     }
 }
 
-/// Encodes a trace and the targets of a request about it.
+/// Encodes a trace id and the targets of a request about that trace.
 fn encode_api(trace_id: TraceId, targets: &[ApiTarget]) -> Bytes {
     let mut bytes = trace_id.as_bytes().to_vec();
     for target in targets {
