@@ -15,8 +15,8 @@ use crate::telemetry::{MetricsSource, Telemetry};
 /// for the disk.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Requests that wait in the journal to be scored may use one in this many bytes of the journal. The
-/// journal retains twice as many delivered bytes for scoring.
+/// Requests that wait to be scored may use one in this many bytes of the journal. The journal
+/// retains twice as many delivered bytes for scoring.
 const UNREAD_SHARE: usize = 8;
 
 /// Handles of a journal's logs; all empty if no journal is configured.

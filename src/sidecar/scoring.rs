@@ -225,8 +225,8 @@ impl ScoringQueue {
     }
 }
 
-/// Charges a request to its sender. Charges at least one of `max_requests` slots, so that no peer can
-/// use all slots.
+/// Charges a request to its sender, at least one of `max_requests` slots, so that no peer can use
+/// all slots.
 fn charge(
     budget: &Arc<FairBudget>,
     peer: PeerId,
