@@ -54,8 +54,8 @@ pub struct CustomConvention {
     /// written as JSON text.
     #[serde(rename = "match")]
     pub matches: BTreeMap<String, String>,
-    /// Attributes and values that mark a failed call: a span that has all of them failed. A span
-    /// with status ERROR failed in any case.
+    /// Attributes and values that mark a failed call: a call failed if its span has all of them, or
+    /// the status ERROR.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub error_match: BTreeMap<String, String>,
     /// The attribute with the name of the tool or agent; the span's name if left out.

@@ -1,6 +1,6 @@
 //! Extracts trajectories from small traces written here. `tests/judge/captures` compares real
-//! payloads, `products` tests products without a capture. These tests prove nothing about the scan,
-//! which they bypass.
+//! payloads; `products` tests products without a capture. The tests bypass the scan, and so prove
+//! nothing about it.
 
 mod completeness;
 mod messages;

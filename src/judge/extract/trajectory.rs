@@ -179,8 +179,8 @@ impl Trajectory {
         Some(&run.name)
     }
 
-    /// Returns true if spans report all calls of this group of log records. Then the group is not a
-    /// run.
+    /// Returns true if this is a group of log records whose calls are all reported by spans. The
+    /// group is then not a run.
     pub fn is_taken_over(&self) -> bool {
         self.subject.is_none() && self.tool_calls.is_empty()
     }

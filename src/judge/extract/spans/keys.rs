@@ -26,8 +26,8 @@ enum Class {
     Field,
 }
 
-/// Declares the table. Each row has a constant, whose id is the row's position, the form in which
-/// the scan stores the value, and the class of the value.
+/// Declares the table. A row consists of a constant (its id is the row's position), the form in
+/// which the scan stores the value, and the value's class.
 macro_rules! keys {
     ($($(#[doc = $section:literal])* $name:ident = $key:literal $keep:ident $class:ident,)*) => {
         #[expect(

@@ -45,8 +45,8 @@ fn place_call(record: &mut Span, view: &View<'_>) -> Option<()> {
         .first_text(PROMPTS)
         .or_else(|| view.first_text(keys::SESSIONS))?;
     record.trace_id = TraceId::try_new(&Sha256::digest(id.as_bytes())[..16])?;
-    // The span that the record names is in another trace. No record has the parent's id, so that no
-    // record is the root.
+    // The span that the record names is in another trace. Set a parent id that no record has, so
+    // that no record is the root.
     record.parent_id = SpanId::try_new(&record.trace_id.as_bytes()[..8]);
     let duration_ms: f64 = view
         .get(keys::DURATION_MS)

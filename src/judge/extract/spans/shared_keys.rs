@@ -10,7 +10,7 @@ use super::keys;
 use super::view::View;
 use crate::extract::values::Raw;
 
-/// Fills in fields of a call that the convention's own keys lack, and replaces a cut value by a
+/// Fills in fields of a call that the convention's own keys lack, and replaces a cut value with a
 /// normaliser's uncut copy.
 pub(crate) fn complete_call<'a>(call: &mut SpanCall<'a>, span: &View<'a>, is_agent_run: bool) {
     if call.name.is_none() {

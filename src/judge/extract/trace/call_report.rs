@@ -45,7 +45,7 @@ pub(crate) fn args_differ(one: Option<&Payload>, other: Option<&Payload>) -> boo
         && !lost_its_name(Some(other), Some(one))
 }
 
-/// Returns the more complete arguments of two reports of a call; the outer ones if equally
+/// Returns the more complete arguments of two reports of a call; the outer ones if both are equally
 /// complete.
 pub(crate) fn more_of<P: Borrow<Payload>>(outer: Option<P>, inner: Option<P>) -> Option<P> {
     let [one, other] = [&outer, &inner].map(|args| args.as_ref().map(Borrow::borrow));

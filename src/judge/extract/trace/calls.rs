@@ -19,8 +19,8 @@ use crate::extract::tool_call::{CapturedParts, Payload, ToolCall};
 use crate::extract::uncertainty::CallUncertainty;
 use crate::extract::values::payload;
 
-/// Returns the calls of a trace that has tool spans, in order. With `gates`, given if the trace was
-/// cut short, each call gets its uncertainty.
+/// Returns the calls of a trace that has tool spans, in order. `gates` is given if the trace was
+/// cut short; each call then gets its uncertainty.
 pub(crate) fn from_spans(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
@@ -259,7 +259,7 @@ fn originals(roles: &SpanRoles<'_>, drafts: &[Draft]) -> Vec<Option<SpanIdx>> {
     drafts.iter().map(original).collect()
 }
 
-/// Returns the arguments of a draft or of the reports folded into it, the more complete ones.
+/// Returns the more complete arguments: those of the draft, or of the reports folded into it.
 fn complete_args<'d>(
     draft: &'d Draft,
     folded: &HashMap<SpanIdx, &'d Payload>,
@@ -280,9 +280,9 @@ pub(crate) fn repeated_calls(
 }
 
 /// Returns true if two instrumentations or processes report the same call: one id, one name,
-/// different parents, overlapping times. Calls that ran one after the other are two calls, and so
-/// are siblings. With a millisecond clock, one of two reports of a call may seem to start when the
-/// other ends, or to last no time.
+/// different parents, overlapping times. Siblings, and calls that ran one after the other, are
+/// separate calls. With a millisecond clock, one of two reports of a call may seem to start when
+/// the other ends, or to last no time.
 fn is_twin(roles: &SpanRoles<'_>, kept: &Draft, draft: &Draft) -> bool {
     let parent = |draft: &Draft| roles.spans[draft.span].parent_id;
     let overlap = draft.call.start_unix_nanos <= kept.call.end_unix_nanos;

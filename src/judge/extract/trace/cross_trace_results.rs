@@ -25,8 +25,8 @@ pub struct CrossTraceResult {
 }
 
 /// Returns arguments and results of calls in other traces. Models' requests are read only if no
-/// tool of the trace has a span; otherwise tool spans contain the results, even those in related
-/// traces.
+/// tool of the trace has a span; otherwise tool spans, here or in related traces, contain the
+/// results.
 pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossTraceResult> {
     let max_size = recogniser.tools.max_value_size;
     let spans = &trace.spans;
@@ -63,8 +63,8 @@ pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossT
     results
 }
 
-/// Returns true if a span of this name contains arguments or results of calls in other traces. If
-/// calls of its own trace lack values, other traces have them.
+/// Returns true if a span of this name contains arguments or results of calls in other traces.
+/// Calls of the span's own trace may then get missing values from other traces.
 pub(crate) fn is_carrier(span_name: &str) -> bool {
     carrier(span_name).is_some()
 }

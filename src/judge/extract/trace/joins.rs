@@ -249,8 +249,8 @@ fn announcement(roles: &SpanRoles<'_>, model: SpanIdx, max_size: usize) -> Annou
     if of_records.calls.is_empty() && own.cut { own } else { of_records }
 }
 
-/// Replaces the ids of a reply's calls by the ids that the next request answers. Some
-/// instrumentations announce calls under their own ids (`fc_…`), while results answer the
+/// Replaces the ids of a reply's calls with the ids that the next request answers. Some
+/// instrumentations announce calls under their own ids (`fc_…`), while results refer to the
 /// provider's ids (`call_…`). If the next request answers none of a reply's calls, and has as many
 /// results for unannounced calls, these results answer the calls, in order.
 pub(crate) fn take_answered_ids(

@@ -28,8 +28,8 @@ pub(crate) fn arrange(
         // A record is written when the call is over.
         call.span_id = None;
         call.partial = false;
-        // If a missing span also reports the call, the call is removed here. A missing record may
-        // lack a number, which changes the order of the calls.
+        // A missing span may also report the call, which then does not count here. A missing record
+        // may lack a number, which would change the order of the calls.
         call.uncertainty = if cut_short {
             CallUncertainty {
                 may_go: call.call_id.is_some(),

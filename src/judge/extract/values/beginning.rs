@@ -158,8 +158,8 @@ fn string_length(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Returns the inside of a cut string, without a partial escape or half of a pair at its end.
-/// `None` if it is not a JSON string.
+/// Returns the inside of a cut string, without a partial escape or half a surrogate pair at its
+/// end. `None` if it is not a JSON string.
 fn whole_characters(text: &str) -> Option<&str> {
     let is_whole = |text: &str| serde_json::from_str::<String>(&format!("\"{text}\"")).is_ok();
     // The longest escape is a pair, `\ud83d\ude00`.

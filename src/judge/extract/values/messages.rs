@@ -67,7 +67,7 @@ pub(crate) struct ConversationResult {
 }
 
 /// Returns true if the text may contain a call, or may have contained one before an SDK's attribute
-/// limit cut it. This search saves parsing.
+/// limit cut it. Searching is cheaper than parsing.
 pub(crate) fn may_announce(text: &str) -> bool {
     let mut words = ["tool", "function", "Tool"].iter();
     words.any(|word| memchr::memmem::find(text.as_bytes(), word.as_bytes()).is_some())

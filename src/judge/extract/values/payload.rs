@@ -135,7 +135,7 @@ pub(crate) fn open_result(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> 
 static SHAPES: LazyLock<[Finder<'static>; 3]> =
     LazyLock::new(|| ["\"tool", "\"ToolMessage", "\"subAgentThreadId"].map(Finder::new));
 
-/// Returns true for an object, because it may be an envelope, which only its end would show.
+/// Returns true for an object. Only the end of an object shows whether it is an envelope.
 fn may_be_opened(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }

@@ -116,8 +116,8 @@ fn calls_in(reply: &str) -> Vec<AnnouncedCall> {
     })
 }
 
-/// Returns the tool that was called with these arguments, unless several tools were, and the id of
-/// the call, unless several calls match: any of several equal calls may be the failed one.
+/// Returns the tool that was called with these arguments, if there is only one, and the id of the
+/// call; no id if several calls match, because any of them may be the failed one.
 fn asked_with(asked: &[AnnouncedCall], args: &Json) -> Option<(String, Option<String>)> {
     let is_such = |call: &&AnnouncedCall| {
         let own = call.args.as_ref();
