@@ -6,8 +6,8 @@ use std::cmp::Reverse;
 /// The default for the maximum number of shares.
 pub const MAX_SHARES: usize = 256;
 
-/// A share may grow to this many times the bytes that then remain free in the budget: a single user
-/// gets seven eighths.
+/// A share may be at most this many times as large as the free rest of the budget, so that a single
+/// user gets at most seven eighths.
 const TIMES_FREE: usize = 7;
 
 /// The index of a share. A key retains its index while its share is not empty.

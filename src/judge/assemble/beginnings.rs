@@ -1,4 +1,4 @@
-//! Separate start times for the histories of peers and services of which something was evicted
+//! Separate start times for the histories of peers and services with events that were forgotten
 //! early.
 
 /// Maximum number of keys with a separate start time.

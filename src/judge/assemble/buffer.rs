@@ -179,9 +179,9 @@ impl<M: Memo> TraceBuffer<M> {
         inserted
     }
 
-    /// Reopens a closed trace until it settles, if its spans are still stored, because another
-    /// trace completes one of its calls. Returns true if its spans were dropped because the memory
-    /// for closed traces was full.
+    /// Reopens a closed trace, because another trace completes one of its calls. The trace then
+    /// settles again. Returns true if this is impossible, because the spans were dropped when the
+    /// memory for closed traces was full.
     pub fn reopen(&mut self, trace_id: &TraceId, now: Now) -> bool {
         let tick = self.tick(now);
         let Some(recent) = self.recent.find(self.hasher.hash_one(trace_id), trace_id) else {
@@ -237,7 +237,7 @@ impl<M: Memo> TraceBuffer<M> {
 
     /// Closes the traces that are due, until they reach `max_size` bytes, in the order of their
     /// deadlines and then of the starts of their waits. Also returns traces that have only expired,
-    /// and remain open. Call it again until it returns no trace; it returns no trace twice.
+    /// and remain open. Call it until the result is empty; each trace is returned once.
     pub fn close_due(&mut self, now: Now, max_size: usize) -> Vec<Closed<M>> {
         let tick = self.tick(now);
         self.forget(now);

@@ -28,13 +28,13 @@ const ENTRY_SIZE: usize = 64;
 /// Bytes that the allocator and the reference counts add to a shared name.
 const NAME_SIZE: usize = 32;
 
-/// If a turn's messages do not show whether it is the first, it counts as the first if no earlier
-/// turn is known and nothing was forgotten for this long.
+/// A turn whose messages do not show whether it is the first counts as the first if no earlier turn
+/// is known and nothing was forgotten for this long.
 const PAUSE: Duration = Duration::from_secs(30 * 60);
 
-/// The sessions with recent turns. If memory is short, the heaviest peer's longest idle session is
-/// forgotten, and the history of the session's service starts anew. Turns of a session may arrive
-/// from several peers, because pods share a service.
+/// The sessions with recent turns. If memory is short, the longest-idle session of the heaviest
+/// peer is forgotten, and the history of the session's service starts anew. Turns of a session may
+/// arrive from several peers, because pods share a service.
 #[derive(Debug)]
 pub struct Sessions {
     /// Randomly keyed, so that no sender can choose names that collide. Output order does not

@@ -100,8 +100,8 @@ impl TraceShape {
     }
 
     /// Returns a span whose parent was certainly in the same process and has not arrived. If
-    /// senders do not mark parents as remote or local, a single missing parent may be an untraced
-    /// caller; two cannot.
+    /// senders do not mark parents as remote or local, one missing parent may be an untraced
+    /// caller, but two different ones cannot.
     pub(super) fn torn_span(&self, spans: &[SpanRow]) -> Option<usize> {
         let mut unmarked = None;
         let mut orphans = self

@@ -1,5 +1,5 @@
-//! The spans and log records of one trace, one version of each, with counts of the spans that may
-//! be the end of the trace.
+//! The spans and log records of one trace, one version of each, with counts of the possible top
+//! spans.
 
 use std::cmp::Ordering;
 use std::hash::BuildHasher;

@@ -36,8 +36,8 @@ pub struct LogMark {
     /// The offset at which reading begins.
     pub replay: u64,
     /// The first record of the oldest trace that was open at `judged`. Every trace that begins
-    /// before this record was already reported. If the trace seems to be open at `judged` for a
-    /// successor, the successor has read only the end of the trace.
+    /// before this record was already reported. If a successor sees such a trace as open at
+    /// `judged`, the successor has read only the end of it.
     pub open: u64,
     pub judged: LogMoment,
 }

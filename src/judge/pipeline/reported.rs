@@ -347,7 +347,7 @@ impl ReportedCriterion {
     }
 
     /// Returns the criterion under which an evaluation is withdrawn; `None` for a criterion that
-    /// was unregistered since, because its evaluations were right when they were reported.
+    /// has been unregistered, because its evaluations were right when they were reported.
     fn for_withdrawal(&self, registered: &[Arc<Criterion>]) -> Option<JudgedBy> {
         match self {
             Self::Registered(_) => registered

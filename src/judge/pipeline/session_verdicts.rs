@@ -17,7 +17,8 @@ use crate::extract::Trajectory;
 pub(super) type ClosedTurn = (TraceId, PeerId, Option<Arc<Trajectory>>);
 
 impl<C: CrossTraceAccess> Pipeline<C> {
-    /// Calls `work` with the sessions; returns `None` if other processes may have turns of them.
+    /// Calls `work` with the sessions; returns `None` if other processes may receive some of their
+    /// turns.
     pub(super) fn sessions<T>(&mut self, work: impl FnOnce(&mut JudgedSessions) -> T) -> Option<T> {
         self.cross_traces
             .with(|them| them.judged_sessions.as_mut().map(work))

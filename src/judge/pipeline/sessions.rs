@@ -23,16 +23,16 @@ use crate::extract::Trajectory;
 const MAX_TURNS: usize = 1_000;
 const MAX_CALLS: usize = 4_096;
 
-/// Maximum bytes of the hashes of forgotten sessions, in addition to the memory of sessions. Above
-/// it, all sessions of the forgotten session's service count as having begun before the history.
+/// Maximum bytes of the hashes of forgotten sessions, in addition to the memory of sessions. If a
+/// session's hash does not fit, the history of the session's service starts anew.
 const MAX_FORGOTTEN_SIZE: usize = 1 << 20;
 const FORGOTTEN_FOR: Duration = Duration::from_secs(24 * 3_600);
 
 /// Bytes of a session, and of a turn, in the indices and queues.
 const ENTRY_SIZE: usize = 128;
 
-/// The sessions with closed turns. If memory is short, the heaviest peer's longest silent session
-/// is forgotten. `session_verdicts.rs` judges without holding the lock on this state.
+/// The sessions with closed turns. If memory is short, the longest-silent session of the heaviest
+/// peer is forgotten. `session_verdicts.rs` judges without holding the lock on this state.
 #[derive(Debug)]
 pub(super) struct JudgedSessions {
     /// Randomly keyed, so that no sender can choose names that collide.
@@ -262,7 +262,8 @@ impl JudgedSessions {
     }
 
     /// Returns the next session to judge for its final verdicts: the session that has been silent
-    /// longest, if it is due. With `end`, the reason why all sessions end, returns it in any case.
+    /// longest, if it is due. If all sessions end, for the reason `end`, returns it even if it is
+    /// not due.
     pub(super) fn take_due(&mut self, end: Option<CloseReason>, now: Now) -> Option<DueSession> {
         let (slot, since) = self.waiting.first(0)?;
         let is_silent = since.saturating_add(ticks(self.settings.inactive)) <= self.tick(now);
@@ -350,7 +351,7 @@ impl JudgedSessions {
         has_turns.then(|| session.due(CloseReason::Open, SessionStage::Open))
     }
 
-    /// Removes a session. Ensures that a later turn is not taken for the session's first.
+    /// Removes a session and its turns.
     fn close(&mut self, slot: Slot) -> Option<Session> {
         self.by_peer.cancel(slot);
         self.waiting.cancel(slot);

@@ -1,4 +1,4 @@
-//! Test helpers: spans in one line, and a buffer with a clock that only moves on request.
+//! Test helpers: spans built in one line, and a buffer whose clock moves only on request.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
