@@ -10,7 +10,7 @@ use super::reader::Reader;
 use super::texts::{Place, Texts};
 use super::tree::{Kind, Node, NodeValue, Scalar};
 
-/// Maximum number of problems. Nobody corrects more in one go, and a file that is not a
+/// Maximum number of problems. Nobody corrects more at a time, and a file that is not a
 /// configuration would fill the screen.
 const MAX_PROBLEMS: usize = 100;
 

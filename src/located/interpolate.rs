@@ -56,7 +56,7 @@ type Refusal = (String, String);
 
 impl Interpolation<'_> {
     /// Replaces references in every scalar. A value that cannot be replaced is reported and
-    /// removed. Secrets in the text itself are masked in excerpts.
+    /// removed. Secrets written directly in the text are masked in excerpts.
     pub fn apply(&mut self, node: &mut Node, texts: &mut Texts, problems: &mut Problems) {
         self.walk(node, &mut Vec::new(), texts, problems);
     }

@@ -29,8 +29,8 @@ pub struct Reader<'a> {
 enum Nulls {
     /// A null is an error, like a missing value.
     Refused,
-    /// The list or map is empty: a section of a file whose keys are all commented out. Items of
-    /// lists are not sections, so nulls in them are rejected.
+    /// A null is an empty list or map, because all keys of a section may be commented out. An item
+    /// of a list is not a section, so a null item is rejected.
     Empty,
 }
 

@@ -114,7 +114,7 @@ fn transcode(body: &[u8], message: &str) -> Result<Vec<u8>, JsonError> {
     }
 }
 
-/// Replaces lone surrogates by U+FFFD, as other receivers do, because JavaScript can cut a string
+/// Replaces lone surrogates with U+FFFD, as other receivers do, because JavaScript can cut a string
 /// within a surrogate pair and escape the remaining half (`"\ud83d"`), which is not a character.
 fn mend_surrogates(body: &[u8]) -> Cow<'_, [u8]> {
     let is_surrogate = |at: usize, range: std::ops::RangeInclusive<u16>| {

@@ -9,7 +9,7 @@ pub fn nearest<'a>(word: &str, legal: impl IntoIterator<Item = &'a str>) -> Opti
         .filter_map(|candidate| {
             let plain_candidate = plain(candidate);
             let distance = strsim::damerau_levenshtein(&plain_word, &plain_candidate);
-            // One slip in three letters: `grcp` is `grpc`, but `otlp` is not `log`.
+            // Allow one slip for every three letters: `grcp` is `grpc`, but `otlp` is not `log`.
             let n_letters = plain_word
                 .chars()
                 .count()

@@ -20,7 +20,7 @@ pub fn truncated(text: &str, max_chars: usize) -> &str {
     }
 }
 
-/// Like [`truncated`], but replaces the rest by `…`.
+/// Like [`truncated`], but replaces the rest with `…`.
 pub fn abbreviated(text: &str, max_chars: usize) -> Cow<'_, str> {
     let start = truncated(text, max_chars);
     if start.len() == text.len() {

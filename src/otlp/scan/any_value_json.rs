@@ -47,7 +47,7 @@ pub(super) fn value_as_json(
     cut
 }
 
-/// The error of text that reaches its limit. No other error can occur, because the bytes are valid.
+/// The text has reached its limit. No other error can occur, because the bytes are valid.
 struct LimitReached;
 
 impl From<serde_json::Error> for LimitReached {

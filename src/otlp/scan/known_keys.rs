@@ -60,9 +60,9 @@ impl<'b> KnownKeys<'b> {
     }
 }
 
-/// Returns true if the keys are equal. Compares keys of 8 to 32 bytes, which nearly all are, as
-/// overlapping words without a call. An empty key never matches, because empty slots contain empty
-/// keys.
+/// Returns true if the keys are equal. Compares keys of 8 to 32 bytes (nearly all keys) as
+/// overlapping words, without a function call. An empty key never matches, because empty slots
+/// contain empty keys.
 #[inline(always)]
 fn is_same(known: &[u8], key: &[u8]) -> bool {
     if known.len() != key.len() {

@@ -104,8 +104,8 @@ impl<'k> Keeper<'k> {
     }
 
     /// Stores an attribute by the rule of its key. An attribute without a value counts as absent.
-    /// Messages of requests are stored by [`Self::requests`], because the scan reaches the last
-    /// messages only at the end of the span.
+    /// [`Self::requests`] stores messages of requests, because the scan reaches the last messages
+    /// only at the end of the span.
     #[inline]
     pub(super) fn attribute(&mut self, kept: Kept<'_>, value: ScannedValue<'_>, encoded: &[u8]) {
         // Fast path: nearly all attributes are short texts.

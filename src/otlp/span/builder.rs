@@ -147,8 +147,8 @@ impl KeptAttributesBuilder {
         n_entries * KeptEntry::SIZE + self.text_len() - self.start
     }
 
-    /// Replaces each attribute of the current span for whose key `concerns` returns true by the
-    /// result of `keep`; `None` removes the attribute. Removes the events that `keep_event`
+    /// Calls `keep` for each attribute of the current span whose key `concerns` accepts, and stores
+    /// the result instead; `None` removes the attribute. Removes the events that `keep_event`
     /// rejects. Attributes of the remaining events do not change.
     pub fn retain(
         &mut self,

@@ -17,7 +17,7 @@ pub fn enter(depth: u32, at: &[u8]) -> Result<u32, Fault> {
 }
 
 /// Reads fields from the front of a message. Rarely called methods take and return the cursor by
-/// value, because a cursor whose address is passed on would be in memory, not in registers.
+/// value, because passing its address would force the cursor from registers into memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Cursor<'a> {
     rest: &'a [u8],

@@ -80,8 +80,8 @@ impl fmt::Display for FaultKind {
     }
 }
 
-/// A [`MalformedProtobuf`] under construction. It is a thin pointer, so that the successful path
-/// stays in registers.
+/// A [`MalformedProtobuf`] under construction. It is a thin pointer, so that a success is returned
+/// in registers.
 #[derive(Debug)]
 pub struct Fault(Box<FaultDetails>);
 
