@@ -195,7 +195,7 @@ fn resource() -> Arc<Resource> {
     })
 }
 
-/// Returns the nanoseconds per span in which prost decodes requests of 512 spans with 8 short
+/// Returns the nanoseconds per span that prost takes to decode requests of 512 spans with 8 short
 /// attributes (the lean payload of docs/performance.md).
 fn decode_nanos(n_spans: u64) -> f64 {
     let attribute = |n: u64| KeyValue {

@@ -2,7 +2,7 @@
 //! hundred rules together, on runs that overlap in several ways; and rules that read values, on
 //! 1,000 calls. Prints the times, their growth from the shorter to the longer run, and the peak
 //! memory. Run it with `cargo bench --bench rules`. With `cargo bench --bench rules -- --check`, it
-//! fails if a goal is missed; the machine must be idle otherwise.
+//! fails if a goal is missed; the machine must otherwise be idle.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 const MOST_A_RULE: Duration = Duration::from_millis(1);
 /// The limit for a hundred rules on 4,096 calls.
 const MOST_OF_ALL: Duration = Duration::from_secs(1);
-/// The limit for the memory of judging, without the calls themselves.
+/// The limit for the memory that judging uses, excluding the calls themselves.
 const MOST_MEGABYTES: u64 = 64;
 const N_ROUNDS: usize = 5;
 

@@ -1,4 +1,4 @@
-//! Reads segments of the journal with faults: reading ends, and returns only records that were
+//! Reads faulty segments of the journal: reading must terminate, and return only records that were
 //! written. The target does not prove what is on the disk after a crash; the model in `journal`
 //! does.
 

@@ -134,7 +134,7 @@ pub(crate) fn compare(scanned: &ScannedSpans, expected: &Expected, keys: &KeySet
     }
 }
 
-/// Compares attributes in the order of a span, in which requests are last.
+/// Compares the attributes of a span, which stores the messages of requests last.
 fn compare_span_attributes<'a>(
     actual: impl Iterator<Item = Attribute<'a>>,
     expected: &[KeyValue],

@@ -28,8 +28,8 @@ const SPANS_PER_REQUEST: u64 = 512;
 /// Maximum wait, in nanoseconds.
 const PATIENCE: u64 = 180_000_000_000;
 
-/// The share of the judgements in which the rate is measured. The rest is excluded, because the end
-/// of a log is judged only once its leader has confirmed that no further records follow.
+/// The share of the judgements over which the rate is measured. The rest is excluded, because the
+/// end of a log is judged only once its leader has confirmed that no further records follow.
 const COUNTED: f64 = 0.95;
 
 /// The numbers of programs that judge at the same time, and of their threads.

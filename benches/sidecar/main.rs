@@ -12,7 +12,7 @@
 //!
 //! - `--rounds N` (odd) changes the number of rounds from seven.
 //! - `--minutes N` sets the length of the soak.
-//! - `--program PATH` measures another spanscore than the one built with the benchmark (whose tokio
+//! - `--program PATH` measures a spanscore other than the one built with the benchmark (whose tokio
 //!   has the features of the tests).
 //! - `--against PATH` adds a second spanscore to the same rounds of `lean`, `genai` and `small`.
 //!

@@ -499,8 +499,8 @@ impl Target {
                 "spanscore_traces_closed_total{{reason=\"{reason}\"}}"
             ))
         };
-        // If more traces are closed than remembered, this many may count as forgotten: see
-        // docs/design.md#late-spans-and-revisions.
+        // If not all closed traces are remembered, one in 5,000 new traces may count as incomplete:
+        // see docs/design.md#late-spans-and-revisions.
         let n_incomplete = closed("incomplete");
         let closed_otherwise =
             metrics.sum("spanscore_traces_closed_total") - closed("root_ended") - n_incomplete;

@@ -84,7 +84,8 @@ pub(super) fn small(plan: &Plan) -> io::Result<()> {
         spread(bare.iter().copied()),
         "CPU µs",
     );
-    // A sidecar that never idles accepts several requests at each wake.
+    // A sidecar that is never idle accepts several requests at each wake-up, so also measure at a
+    // fixed rate.
     let mut paced = [Series::new(), Series::new()];
     for _ in 0..plan.n_rounds {
         for (row, costs) in rows.iter_mut().zip(&mut paced) {
