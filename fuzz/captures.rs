@@ -31,7 +31,6 @@ pub(crate) fn protobuf() -> Vec<Capture> {
     captures
 }
 
-/// Returns the JSON bodies.
 pub(crate) fn json() -> Vec<Capture> {
     let captures = with_ending(".json.gz");
     assert!(captures.len() >= 8);

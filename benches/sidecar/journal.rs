@@ -22,7 +22,6 @@ use crate::throughput::{N_OPEN, ROOMY};
 
 const MIB: f64 = 1_048_576.0;
 
-/// A part of a benchmark.
 type Part = fn(&Plan) -> io::Result<()>;
 
 /// The parts of the benchmark `journal`; each can also run alone.

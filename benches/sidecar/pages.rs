@@ -23,7 +23,7 @@ const N_POLLING: usize = 8;
 const SPANS_PER_REQUEST: u64 = 512;
 const RATE: u64 = 10;
 
-/// Measures the CPU time of a span and the latency of requests at 5,120 spans a second: without the
+/// Measures the CPU time per span and the latency of requests at 5,120 spans a second: without the
 /// page, with the page closed, and with 40 pages open. No span may be unscored.
 pub(crate) fn pages(plan: &Plan) -> io::Result<()> {
     let n_requests = if plan.is_short { 10 } else { 80 };

@@ -28,7 +28,6 @@ impl Profile {
     }
 }
 
-/// The number of spans in a trace.
 pub(crate) const SPANS_PER_TRACE: usize = 12;
 /// Tools in the order in which each trace calls them; some traces swap two.
 pub(crate) const TOOLS: [&str; 5] = [
@@ -190,7 +189,6 @@ impl Ring {
         }
     }
 
-    /// Returns the number of requests in the ring.
     pub(crate) fn len(&self) -> usize {
         self.requests.len()
     }

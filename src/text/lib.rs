@@ -104,7 +104,7 @@ pub fn is_unsafe_on_terminals(c: char) -> bool {
 }
 
 /// Escapes the characters in JSON strings that are unsafe on terminals: JSON itself allows C1 and
-/// bidirectional controls. The result has the same value as JSON.
+/// bidirectional controls. The result parses to the same JSON value.
 pub fn safe_json(json: String) -> String {
     if !json.chars().any(|c| is_unsafe_on_terminals(c) && c != '\n') {
         return json;

@@ -20,7 +20,6 @@ const ENTRY_SIZE: usize = 128;
 /// The number of entries that every memory limit allows.
 const MIN_ENTRIES: usize = 1_024;
 
-/// Recently closed traces.
 #[derive(Debug)]
 pub(super) struct RecentlyClosed<M> {
     entries: Slab<ClosedTrace<M>>,

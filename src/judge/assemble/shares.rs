@@ -41,7 +41,6 @@ impl BudgetShare {
     }
 }
 
-/// The shares of a budget.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     peers: FairShares<PeerId>,

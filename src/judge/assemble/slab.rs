@@ -3,7 +3,6 @@
 /// The number of a value in a slab.
 pub(crate) type Slot = u32;
 
-/// Values by number.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     places: Vec<Option<T>>,

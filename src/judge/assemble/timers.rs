@@ -29,7 +29,6 @@ pub(super) enum Due {
     Closing,
 }
 
-/// The timers of all open traces.
 #[derive(Debug)]
 pub(super) struct Timers {
     /// Timers that count from the last new span. Queues: settling, settling (remote), not settling,

@@ -56,8 +56,8 @@ struct CallParts {
     used_again: bool,
 }
 
-/// A service, and its trace that has a call with the call id. If the service has several such
-/// traces, this is one of them, and `is_contested` is true.
+/// A service, and its trace that has a call with this id. If the service has several such traces,
+/// this is one of them, and `is_contested` is true.
 #[derive(Debug)]
 struct Asker {
     service: Arc<str>,

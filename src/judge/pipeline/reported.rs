@@ -193,7 +193,6 @@ impl Reported {
         self.0.iter().position(is_alarm)
     }
 
-    /// Records an alarm.
     pub(super) fn raise(&mut self, criterion: &Arc<Criterion>) {
         self.0.push(ReportedEvaluation {
             criterion: ReportedCriterion::Registered(Arc::clone(criterion)),

@@ -18,13 +18,11 @@ pub(crate) enum FieldKind {
     Unknown,
     /// bool, enum, int32, int64, sint32, uint32, uint64.
     Varint,
-    /// fixed32.
     Fixed32,
     /// double, fixed64, sfixed64.
     Fixed64,
     /// string.
     Str,
-    /// bytes.
     Bytes,
     /// A message, repeated or not.
     Message(&'static Schema),

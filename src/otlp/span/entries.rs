@@ -175,7 +175,6 @@ impl KeptText {
         alone
     }
 
-    /// Returns all entries.
     #[inline]
     pub(super) fn all(&self) -> Entries<'_> {
         Entries::new(&self.entries, &self.text)

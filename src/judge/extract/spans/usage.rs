@@ -14,7 +14,7 @@ pub(crate) struct Usage {
     pub(crate) is_whole: [bool; 3],
 }
 
-/// The values that distinguish a model call from another one at the same time.
+/// The values that distinguish two model calls made at the same time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UsageReport<'a> {
     response_id: Option<&'a str>,
