@@ -1,6 +1,6 @@
-//! Tests OTLP/JSON. After transcoding, a document must mean what prost-reflect reads from it (with
-//! ids converted to base64), which is protobuf's definition of its JSON mapping. Input of real SDKs
-//! that deviates from the mapping must be read as intended. These tests do not prove that the
+//! Tests OTLP/JSON. After transcoding, a document must have the content that prost-reflect, which
+//! implements protobuf's JSON mapping, reads from it (with ids converted to base64). Input of real
+//! SDKs that deviates from the mapping must be read as intended. These tests do not prove that the
 //! protobuf is read correctly; the rest of this folder does.
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;

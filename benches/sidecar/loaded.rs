@@ -15,8 +15,8 @@ use crate::target::{Target, Variant, numbers};
 
 const MIB: f64 = 1_048_576.0;
 
-/// Measures the median latency at a fixed rate, until the sender's answer and until the arrival at
-/// the backend, compared with sending to the backend directly.
+/// Measures the median latency at a fixed rate, until the sender gets its answer and until the
+/// request reaches the backend, compared with sending to the backend directly.
 pub(crate) fn latency(plan: &Plan) -> io::Result<()> {
     for (profile, spans_per_second, n_requests, limit) in [
         (Profile::Lean, 40_960, 320, 1.8),
@@ -66,7 +66,7 @@ pub(crate) fn latency(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends far more than the backend accepts for some seconds. Then everything that was acknowledged
+/// For some seconds, sends far more than the backend accepts. Then everything that was acknowledged
 /// must arrive.
 pub(crate) fn overload(plan: &Plan) -> io::Result<()> {
     const LIMIT_MIB: f64 = 128.0;

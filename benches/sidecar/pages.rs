@@ -1,5 +1,5 @@
-//! Measures the cost of the page while nobody has it open, and while more pages are open than
-//! receive streams, some of which never read.
+//! Measures the cost of the page while nobody has it open, and while many pages are open: some read
+//! their stream, some never read it, and some poll.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -139,7 +139,7 @@ impl OpenPages {
                     let Some(stream) = streaming.as_mut().or(polled.as_mut()) else {
                         return;
                     };
-                    // A poll ends with the answer; a stream pauses.
+                    // The loop ends with the answer to a poll, or when a stream pauses.
                     while let Ok(n @ 1..) = stream.read(&mut buffer) {
                         n_bytes.fetch_add(n as u64, Ordering::Relaxed);
                     }

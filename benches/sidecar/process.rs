@@ -97,8 +97,8 @@ impl Process {
         }
     }
 
-    /// Returns the CPU time of all threads of the process, in user mode and in the kernel, in
-    /// nanoseconds: `utime` and `stime` of procfs have a resolution of hundredths of a second.
+    /// Returns the CPU time of all threads of the process, in user mode and in the kernel. The
+    /// resolution is a nanosecond; `utime` and `stime` of procfs count hundredths of a second.
     pub(crate) fn cpu(&self) -> io::Result<Duration> {
         let mut nanos = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {

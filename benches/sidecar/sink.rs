@@ -356,7 +356,7 @@ fn delimited(mut message: &[u8], tag: u32) -> Option<Vec<&[u8]>> {
 }
 
 /// Returns the trace id and the span id of a span. Nearly every sender writes them first; a
-/// Collector writes a span backwards.
+/// Collector writes the fields of a span in reverse.
 fn ids(mut span: &[u8]) -> Option<[&[u8]; 2]> {
     let mut ids = [None; 2];
     loop {

@@ -206,8 +206,8 @@ impl Interpolation<'_> {
 }
 
 /// Returns a text that [`Interpolation`] turns back into this one: `$${env:X}` for `${env:X}`.
-/// Every text that a person may copy into a file must be escaped, or a name from the network could
-/// be replaced by a secret of that person.
+/// Every text that a person may copy into a file must be escaped. Otherwise, a name from the
+/// network could expand to one of that person's secrets.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     if !text.contains("${") {
         return Cow::Borrowed(text);

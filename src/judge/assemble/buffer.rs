@@ -235,9 +235,9 @@ impl<M: Memo> TraceBuffer<M> {
             .checked_add(Duration::from_nanos(self.timers.next()?))
     }
 
-    /// Closes the traces that are due, until they reach `max_size` bytes, in the order of their
-    /// deadlines and then of the starts of their waits. Also returns traces that have only expired,
-    /// and remain open. Call it until the result is empty; each trace is returned once.
+    /// Closes the traces that are due, until they reach `max_size` bytes, ordered by deadline and
+    /// then by the start of the wait. Also returns traces that have only expired, and remain open.
+    /// Call it until the result is empty; each trace is returned once.
     pub fn close_due(&mut self, now: Now, max_size: usize) -> Vec<Closed<M>> {
         let tick = self.tick(now);
         self.forget(now);
@@ -329,8 +329,8 @@ impl<M: Memo> TraceBuffer<M> {
             trace, memo, rest, ..
         } = closed;
         let Some(mut buffered) = rest else {
-            // The trace has only expired, so its memo belongs to the open trace. If the open trace
-            // was closed meanwhile, its report is newer and counts.
+            // The trace has only expired, so its memo belongs to the open trace. If that trace is
+            // no longer open, it has a newer report, and this memo is dropped.
             if let Some(open) = self
                 .index
                 .get(&trace.trace_id)
@@ -529,7 +529,7 @@ impl<M: Memo> TraceBuffer<M> {
     fn forget(&mut self, now: Now) {
         let tick = self.tick(now);
         let forgotten = self.recent.forget(tick).max(self.unscored.forget(tick));
-        // If no closed traces are remembered, the history would start now, and every trace would be
+        // With a limit of 0 closed traces, the history would start now, and every trace would be
         // incomplete.
         if let Some(forgotten) = forgotten.filter(|_| self.settings.max_recent_traces > 0) {
             self.memory_unix_nanos = self.memory_unix_nanos.max(unix_nanos(forgotten, tick, now));

@@ -189,8 +189,8 @@ impl<M: Memo> RecentlyClosed<M> {
                 break;
             };
             self.drop_spans(oldest);
-            // If no closed traces are remembered, the history would start now, and every trace
-            // would be incomplete.
+            // With a limit of 0 closed traces, the history would start now, and every trace would
+            // be incomplete.
             if let Some(hash) = self.remove(oldest)
                 && self.max_traces > 0
                 && !self.forgotten.insert(hash, closed, now)

@@ -30,8 +30,8 @@ pub(super) struct SharedResource {
 impl SharedResources {
     /// Returns the shared form of a resource. Equal resources have one shared form.
     pub(super) fn share(&mut self, resource: &Arc<Resource>) -> &SharedResource {
-        // Drop the cached resource before the search, because its reference count would mark the
-        // resource as in use.
+        // Drop the cached resource before the search, because the cache's reference would make the
+        // resource seem to be in use.
         let last = self
             .last
             .take()

@@ -15,8 +15,8 @@ pub struct Tokens {
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct ModelUse {
     pub n_calls: u64,
-    /// Lower bound of the model calls. In a cut trace, missing spans could merge some of the calls
-    /// that were seen.
+    /// Lower bound of the number of model calls. In a cut trace, missing spans could merge some of
+    /// the calls that were seen.
     pub n_certain: u64,
     /// True if no model call was seen and the tokens are the totals that agents recorded.
     pub from_agent: bool,

@@ -35,7 +35,7 @@ pub struct Judged {
     /// The trajectories of the agents, whether or not a criterion applies. If results are sent in
     /// slices, a trajectory is in the slice with its first evaluation.
     pub trajectories: Vec<Arc<Trajectory>>,
-    /// Trajectories of runs that were judged before, including late spans. If
+    /// Trajectories, with late spans, of runs that were judged before. If
     /// [`Trajectory::is_taken_over`] is true, spans report all calls of the group of log records,
     /// and the group is not a run.
     pub revised: Vec<Arc<Trajectory>>,

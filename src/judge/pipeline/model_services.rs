@@ -7,8 +7,8 @@ use hashbrown::HashMap;
 
 use crate::extract::Trajectory;
 
-/// At least one of this many latest traces of a service must have a model span, because a release
-/// can turn the instrumentation off.
+/// The number of a service's latest traces of which at least one must have a model span, because a
+/// release can turn the instrumentation off.
 const WINDOW: usize = 200;
 /// Maximum number of services. Further services count as unknown.
 const MAX_SERVICES: usize = 200;

@@ -56,7 +56,7 @@ struct ReportedEvaluation {
 }
 
 /// The criterion of a reported evaluation. For a run's own criterion only the names are stored,
-/// because it may have any size and each trace may have another one. For a criterion that raised an
+/// because it may have any size, and may differ for each trace. For a criterion that raised an
 /// alarm and was removed during a restart, only the name is known.
 #[derive(Debug, Clone)]
 enum ReportedCriterion {

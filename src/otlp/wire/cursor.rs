@@ -7,7 +7,7 @@ use super::{
 };
 
 /// Returns the remaining depth inside a nested message whose parent has `depth` left. Counts as
-/// prost does; the request's own fields have 100.
+/// prost does: the depth of the request's own fields is 100.
 #[inline(always)]
 pub fn enter(depth: u32, at: &[u8]) -> Result<u32, Fault> {
     match depth.checked_sub(1) {
@@ -17,7 +17,7 @@ pub fn enter(depth: u32, at: &[u8]) -> Result<u32, Fault> {
 }
 
 /// Reads fields from the front of a message. Rarely called methods take and return the cursor by
-/// value, because passing its address would force the cursor from registers into memory.
+/// value, because passing the address of a cursor would force it from registers into memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Cursor<'a> {
     rest: &'a [u8],

@@ -11,8 +11,8 @@ use crate::assemble::{CloseReason, Memo, Trace};
 /// wait.
 const FREE: u32 = 4 << 10;
 
-/// Additional KiB of copies for each KiB of the trace. A large trace is thus judged without a wait
-/// whenever it has grown by a third.
+/// Additional KiB of copies that each KiB of the trace allows. A large trace is thus judged without
+/// a wait whenever it has grown by a third.
 const EARNED: u32 = 4;
 
 /// Judging a copy by this many criteria counts as one further copy.

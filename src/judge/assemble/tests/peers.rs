@@ -108,7 +108,7 @@ fn a_missing_caller_of_a_sender_without_flags_tears_nothing() {
     );
 }
 
-/// After a change, the other spans of a trace may be at another replica. This does not show that
+/// After a change, the other spans of a trace may be at another replica. This is no evidence that
 /// requests are spread over replicas.
 #[test]
 fn traces_that_a_change_of_the_replicas_splits_are_no_evidence_of_torn_ones() {

@@ -77,7 +77,7 @@ pub(crate) struct Kinds {
     pub(crate) name: &'static [KeyId],
     /// Extracts the tool's name from the span's name; used if no attribute names the tool.
     pub(crate) name_in_span: Option<fn(&str) -> Option<&str>>,
-    /// Extracts a name from the span's name that may be a class instead of the tool; used if
+    /// Extracts from the span's name a name that may be a class name, not the tool's; used if
     /// nothing else names the call.
     pub(crate) poor_name_in_span: Option<fn(&str) -> Option<&str>>,
     pub(crate) call_id: &'static [KeyId],
@@ -149,7 +149,7 @@ pub(crate) struct CrossTrace {
 #[derive(Debug, Default)]
 pub(crate) struct SpanCall<'a> {
     pub(crate) name: Option<Cow<'a, str>>,
-    /// A name that may be a class instead of the tool; used only if nothing else names the call.
+    /// A name that may be a class name, not the tool's; used only if nothing else names the call.
     pub(crate) poor_name: Option<&'a str>,
     pub(crate) call_id: Option<Cow<'a, str>>,
     pub(crate) args: Option<Raw<'a>>,

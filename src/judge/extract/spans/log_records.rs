@@ -68,9 +68,9 @@ fn place_messages(record: &mut Span, kept: &mut KeptAttributesBuilder) -> Option
     record.parent_id?;
     record.class.model = true;
     if view.name() == TOOL_MESSAGE {
-        // Every request repeats all earlier tool results. The id is derived from the call, and
-        // there is no span id, so that all repetitions become one record. The record's time limits
-        // which calls of other traces it can answer.
+        // Every request repeats all earlier tool results. Derive the record's id from the call, and
+        // drop the span in which the record was written, so that all repetitions become one record.
+        // The record's time limits which calls of other traces it can answer.
         let is_lost = view.has(keys::LOST_REQUEST);
         let digest = match answered_call_id(&view) {
             Some(call_id) => Sha256::digest(call_id),

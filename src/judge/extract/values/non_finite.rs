@@ -42,7 +42,7 @@ pub(crate) fn quoted(text: &str) -> Option<String> {
     Some(quoted)
 }
 
-/// Returns the end of the string at the start of the text.
+/// Returns the end of the quoted string with which the text begins.
 fn end_of_string(text: &str) -> usize {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate().skip(1) {
