@@ -1,7 +1,7 @@
 //! Tests OTLP/JSON. After transcoding, a document must have the content that prost-reflect, which
 //! implements protobuf's JSON mapping, reads from it (with ids converted to base64). Input of real
 //! SDKs that deviates from the mapping must be read as intended. These tests do not prove that the
-//! protobuf is read correctly; the rest of this folder does.
+//! protobuf is read correctly; the other files of this folder do.
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;

@@ -82,7 +82,8 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads a length and that many bytes. Prost compares the length with the rest of the whole
-    /// request, and notices only later that it exceeds the message; both reject the same bytes.
+    /// request, and notices only later that the length exceeds the message; both reject the same
+    /// bytes.
     #[inline(always)]
     pub(crate) fn delimited(&mut self) -> Result<&'a [u8], Fault> {
         let len = self.varint()?;
