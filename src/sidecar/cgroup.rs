@@ -1,10 +1,10 @@
-//! Finds the memory limit of this process's control group, v1 or v2, nested or not. Reads the
-//! kernel's files through a function.
+//! Finds the memory limit of this process's control group, v1 or v2, nested or not. The caller
+//! supplies the function that reads the kernel's files.
 
 use std::path::{Path, PathBuf};
 
-/// Limits from this size on mean no limit: a v1 group without a limit reports the largest multiple
-/// of the page size that fits into an `i64`, and no machine has an exbibyte.
+/// A v1 limit of at least this size means no limit: a group without one reports the largest
+/// multiple of the page size that fits into an `i64`, and no machine has an exbibyte.
 const NO_LIMIT_V1: usize = 1 << 60;
 
 /// Returns the lowest memory limit of our control group and all its parents, in bytes.
@@ -99,7 +99,7 @@ impl Hierarchy {
     }
 }
 
-/// Decodes a mount point, in which spaces and similar characters are octal numbers.
+/// Decodes a mount point, in which spaces and similar characters are octal escapes.
 fn unescape(point: &str) -> String {
     point
         .replace("\\040", " ")

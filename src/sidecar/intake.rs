@@ -120,8 +120,8 @@ impl receive::RequestSink for RequestIntake {
         let forward = self.forward.clone();
         let scored: KeepOutcome = match scored {
             None => taken,
-            // The log has this request from before a restart: its sender got no answer and repeated
-            // it.
+            // The log already has this request: it was stored before a restart, and its sender got
+            // no answer and sent it again.
             Some((log, record)) if log.has(&record) => {
                 Box::new(move |kept| taken(kept.map(|_| None)))
             }
@@ -211,7 +211,7 @@ pub(super) struct LastRequest {
 
 impl LastRequest {
     /// Logs a warning if no request has arrived within `after`. The usual cause is an agent whose
-    /// exporter has another endpoint.
+    /// exporter sends to a different endpoint.
     pub(super) async fn report_silence(self, after: Duration, addresses: Addresses) {
         tokio::time::sleep(after).await;
         if self.millis.load(Ordering::Relaxed) == 0 {

@@ -11,12 +11,12 @@ use crate::journal::{
 };
 use crate::telemetry::{MetricsSource, Telemetry};
 
-/// Maximum time that a start waits until another process unlocks the folder, and that a stop waits
-/// for the disk.
+/// Maximum time for which a start waits until another process unlocks the folder, and for which a
+/// stop waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Requests that wait to be scored may use one in this many bytes of the journal. The journal
-/// retains twice as many delivered bytes for scoring.
+/// Requests that wait in the journal to be scored may use the journal's size divided by this
+/// number. The journal retains twice as many delivered bytes for scoring.
 const UNREAD_SHARE: usize = 8;
 
 /// Handles of a journal's logs; all empty if no journal is configured.

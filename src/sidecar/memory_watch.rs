@@ -1,5 +1,5 @@
 //! Follows the memory limit, which Kubernetes can change while a container runs (in-place resize).
-//! Reads the limit at each `reload.interval`, and divides it again.
+//! Reads the limit every `reload.interval`, and computes the budgets again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::config::{Bound, Budgets, Config};
 use crate::heap;
 use crate::telemetry::{MemoryLimitChanged, MemoryShared, Telemetry};
 
-/// The memory limit, and its current division.
+/// The memory limit, and the budgets computed from it.
 pub(super) struct MemoryWatch {
     config: Config,
     read: fn() -> Option<usize>,
@@ -20,7 +20,7 @@ pub(super) struct MemoryWatch {
 }
 
 impl MemoryWatch {
-    /// Reads the limit and divides it.
+    /// Reads the limit and computes the budgets.
     pub(super) fn new(
         config: &Config,
         read: fn() -> Option<usize>,

@@ -164,7 +164,7 @@ mod tests {
         let since = |changed: Option<Now>| changed.map(|since| since.unix_nanos / 1_000_000_000);
         assert_eq!(since(members.see(set(&["a"]), at(1))), Some(0));
         assert_eq!(since(members.see(set(&["a"]), at(3))), None);
-        // The name server must be unreachable from 5 to 7.
+        // From 5 to 7 the name server is unreachable.
         assert_eq!(since(members.see(set(&["b", "a"]), at(9))), Some(3));
         assert_eq!(since(members.see(set(&["a", "b"]), at(11))), None);
         assert_eq!(since(members.see(set(&["a"]), at(13))), Some(11));

@@ -20,14 +20,14 @@ use crate::telemetry::{
     JournalSilence, JournalTracesUnread, Telemetry, TracesKeptOpen, TracesRestored,
 };
 
-/// If no process ran for at most this time, senders were still retrying, and complete the traces
-/// after the start. The default timeout of OTLP exporters is 10 s.
+/// If no process ran for at most this time, senders are still retrying after the start, and
+/// complete the traces. The default timeout of OTLP exporters is 10 s.
 const SENDERS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Interval at which the threads report to the journal which records they need.
 const NEED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum bytes of records in one read of a thread.
+/// Maximum bytes of records that a thread reads at a time.
 const MAX_READ: usize = 4 << 20;
 
 /// Interval between the heartbeats of a thread that waits for other threads.
@@ -69,7 +69,7 @@ struct SharedKept {
 
 #[derive(Debug)]
 struct State {
-    /// The records of the journal at its opening, for each thread; read once.
+    /// For each thread, the records that the journal had when it was opened; `None` once read.
     past: Vec<Option<Past>>,
     needs: Needs,
     last_need: Needed,

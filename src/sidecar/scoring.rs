@@ -130,8 +130,8 @@ impl ScoringQueue {
     }
 
     /// Enqueues a batch for scoring. If the queue's memory is full, enqueues only the number of the
-    /// journal record. Without a record, counts the batch as unscored and marks its traces. Numbers
-    /// of records only grow.
+    /// journal record. Without a record, counts the batch as unscored and marks its traces. Record
+    /// numbers only increase.
     pub(super) fn offer(&self, batch: Batch, record: Option<RequestRecord>) {
         self.enqueue_or_mark(batch, record);
         if let Some(record) = record {
@@ -225,8 +225,8 @@ impl ScoringQueue {
     }
 }
 
-/// Charges a request to its sender, at least one of `max_requests` slots, so that no peer can use
-/// all slots.
+/// Charges a request to its sender. A small request is charged `1 / max_requests` of the budget, so
+/// that no peer can fill the queue with small requests.
 fn charge(
     budget: &Arc<FairBudget>,
     peer: PeerId,

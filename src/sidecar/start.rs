@@ -51,7 +51,7 @@ fn n_cpus() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// Values that starting the other stages needs.
+/// Values that are needed to start the other stages.
 struct Ground {
     config: Config,
     started: Now,

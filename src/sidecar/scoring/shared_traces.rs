@@ -15,8 +15,9 @@ use crate::sync::Mutex;
 /// verdicts.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// The maximum when the sidecar stops, because then no verdict is revised later. A thread that
-/// takes longer is stuck, or judges a trace as large as a quarter of the memory of open traces.
+/// Replaces [`PATIENCE`] when the sidecar stops, because then no verdict is revised later. A thread
+/// that takes longer is stuck, or judges a trace as large as a quarter of the memory of open
+/// traces.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Data that one trace reports for another trace, shared by all threads.

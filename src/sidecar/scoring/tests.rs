@@ -179,7 +179,7 @@ async fn a_batch_that_finds_the_queue_full_is_unscored_and_its_traces_are_incomp
     drop(scoring);
     drop(go_on);
     threads.remove(0).join().unwrap();
-    // With half of its calls, the criterion can pass for certain only in a complete trace.
+    // Half of the calls are missing, so the criterion does not certainly pass.
     assert_eq!(
         judgements.iter().flatten().collect::<Told>(),
         [("not_evaluated", "incomplete", 0)]

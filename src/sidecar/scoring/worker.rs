@@ -26,8 +26,8 @@ use crate::telemetry::{
 /// Maximum number of batches that are inserted before due traces are closed again.
 pub(super) const MAX_BATCHES_AT_ONCE: usize = 64;
 
-/// Time for which batches collect while the thread keeps up. Waking the thread for each batch would
-/// be a large share of the cost of a small request.
+/// Time during which batches collect while the thread keeps up. Waking the thread for each batch
+/// would be a large share of the cost of a small request.
 const GATHER: Duration = Duration::from_millis(5);
 
 /// Settle time during a drain.

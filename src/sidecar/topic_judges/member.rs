@@ -188,8 +188,8 @@ impl Member {
         }
     }
 
-    /// Joins the group again after the library has ended the membership. Other members already have
-    /// its partitions.
+    /// Joins the group again after the library has ended the membership. Other members already own
+    /// the partitions.
     fn join_anew(&mut self, why: &str, is_unsupported: bool) {
         let protocol = &mut self.plan.config.read.protocol;
         if is_unsupported && *protocol == KafkaProtocol::Auto {
@@ -450,7 +450,7 @@ impl Member {
         }
     }
 
-    /// Pauses fetching for partitions whose records wait for space among the scores or for a
+    /// Pauses fetching for partitions whose records wait for space in the queue of scores or for a
     /// commit. Resumes all other partitions.
     fn pause_or_resume(&mut self) {
         let waiting = self.held.values().filter(|it| !it.inbox.is_empty());

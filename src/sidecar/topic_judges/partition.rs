@@ -34,7 +34,7 @@ const BEHIND: u64 = 10_000 * MILLI;
 /// Maximum time in nanoseconds that one commit allows judgements to run ahead of the log's time.
 const ALLOWANCE: u64 = 5_000 * MILLI;
 
-/// The value of [`ALLOWANCE`] while the judge is behind and the log's time runs faster.
+/// Replaces [`ALLOWANCE`] while the judge is behind and the log's time runs faster.
 const ALLOWANCE_BEHIND: u64 = 60_000 * MILLI;
 
 /// An assigned partition, as the brokers describe it.

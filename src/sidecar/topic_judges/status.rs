@@ -26,7 +26,7 @@ pub(super) struct JudgesStatus {
     pub(super) n_lost: AtomicU64,
     pub(super) n_committed: AtomicU64,
     pub(super) n_commits_failed: AtomicU64,
-    /// Number of records that are not OTLP: in JSON, and in other formats.
+    /// Numbers of unreadable records: JSON records, and all others.
     pub(super) n_set_aside: [AtomicU64; 2],
     pub(super) n_misplaced: AtomicU64,
     pub(super) n_replayed: AtomicU64,

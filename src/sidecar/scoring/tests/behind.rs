@@ -1,4 +1,5 @@
-//! Scoring that falls behind with a journal: it reads the requests that did not fit into memory.
+//! Tests scoring that falls behind: it reads requests that did not fit into memory from the
+//! journal.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +22,7 @@ struct Behind {
 }
 
 impl Behind {
-    /// Memory has room for one batch.
+    /// Creates scoring whose memory fits one batch.
     fn new(folder: &Path, n_threads: usize, max_unread: usize) -> Self {
         let telemetry: Arc<Telemetry> = Arc::default();
         let clock = || (now().instant, now().unix_nanos);
