@@ -219,8 +219,8 @@ impl RecordHead {
         bytes
     }
 
-    /// Decodes the head at the start of `bytes`; `None` unless its checksum fits and includes this
-    /// salt.
+    /// Decodes the head at the start of `bytes`; `None` unless its checksum, which includes the
+    /// salt, is right.
     pub(super) fn decode(bytes: &[u8], salt: u64) -> Option<Self> {
         let bytes = bytes.get(..RECORD_HEAD)?;
         let (content, crc) = bytes.split_at(RECORD_HEAD - 4);

@@ -90,7 +90,7 @@ impl JudgedMarks {
     }
 
     /// Calls `send_scores`, which issues the tickets of all scores. Marks that were added before
-    /// wait for these tickets from then on.
+    /// this call then wait for these tickets.
     pub fn turn(&self, send_scores: impl FnOnce()) {
         let Shared {
             ledger,

@@ -67,8 +67,8 @@ pub(super) struct LogShared {
     /// Budget of the log's bytes. Records that are queued or in undelivered segments are charged to
     /// their senders.
     budget: Arc<FairBudget>,
-    /// True if a record was refused to leave space for other senders since a segment was last
-    /// delivered or evicted.
+    /// True if, since a segment was last delivered or evicted, a record was refused so that other
+    /// senders have space.
     refused_some: AtomicBool,
     opening: Mutex<Opening>,
     /// Callbacks for records that a full log evicts.

@@ -22,12 +22,12 @@ struct DiskState {
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
     unsynced_names: Vec<NameChange>,
-    /// Number of operations so far, and a fault that some of them meet.
+    /// Number of operations so far.
     n_operations: usize,
     fault: Option<DiskFault>,
 }
 
-/// A fault that every operation in this range of numbers meets.
+/// A fault of every operation whose number is in this range.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DiskFault {
     pub(super) from: usize,

@@ -11,7 +11,7 @@ use super::segment::{Index, Segment, heads_of};
 use super::storage::Storage;
 use super::store::Record;
 
-/// Age, before the last record, up to which a record may not have been answered: the default
+/// A record that is older than the last record by at most this time may be unanswered: the default
 /// timeout of OTLP exporters.
 const BEFORE_END: Duration = Duration::from_secs(10);
 
