@@ -59,7 +59,7 @@ pub struct Delivery<P = Client> {
     spans: Option<Queue>,
     /// The task that reads requests that are only in the journal.
     reading: JoinSet<(LogReader, io::Result<Stretch>)>,
-    /// Do not read the journal before this time. Set after a failed attempt.
+    /// Earliest time of the next read of the journal, after a failed read.
     unread_until: Option<Instant>,
     unread: Throttled,
 }
@@ -249,7 +249,7 @@ impl<P: Recipient> Delivery<P> {
         self.note_outage(now);
     }
 
-    /// Enqueues a request again that the destination could not take.
+    /// Enqueues again a request that the destination could not accept.
     fn retry(
         &mut self,
         mut entry: QueuedRequest,
@@ -286,7 +286,7 @@ impl<P: Recipient> Delivery<P> {
         wait(self.peer.backoff(), entry.n_failures, after, self.rng.f64())
     }
 
-    /// Removes, splits or enqueues again a request by the outcome of its attempt.
+    /// Removes, splits or requeues a request, according to the outcome of its attempt.
     fn finish(&mut self, mut entry: QueuedRequest, outcome: DeliveryOutcome, now: Instant) {
         let (signal, n_items) = (entry.request.signal, entry.request.n_items);
         match outcome {

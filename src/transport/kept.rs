@@ -74,7 +74,7 @@ impl OnDisk {
         })
     }
 
-    /// Takes back the reader that [`Self::begin_read`] removed.
+    /// Puts back the reader that [`Self::begin_read`] removed.
     pub(super) fn return_reader(&mut self, reader: LogReader) {
         self.reader = Some(reader);
     }

@@ -131,8 +131,8 @@ struct State {
     tried: BTreeMap<(Option<Instant>, EntryOrder), QueuedRequest>,
     /// Traces with a request that is in flight or in `tried`, each with its later requests.
     busy_traces: BTreeMap<TraceId, VecDeque<QueuedRequest>>,
-    /// Requests about traces that the journal refused while older requests were only on disk. Each
-    /// waits until the disk was read up to the record with this number.
+    /// Requests about traces that could not be journaled while older requests were only on disk.
+    /// Each waits until all records below its number were read.
     held: Vec<(u64, QueuedRequest)>,
     next_order: EntryOrder,
     stage: QueueStage,
@@ -154,8 +154,8 @@ pub(super) struct QueuedRequest {
     order: EntryOrder,
     pub(super) request: OutboundRequest,
     pub(super) n_failures: u32,
-    /// The end of the queue of spans at the first answer that the peer does not have the span that
-    /// the request is about.
+    /// The end of the queue of spans when the peer first answered that it does not have the span
+    /// that the request is about.
     spans_end: Option<u64>,
     /// Time of the first answer of this kind after all spans before `spans_end` were delivered.
     unknown_since: Option<Instant>,
@@ -516,8 +516,8 @@ impl State {
         }
     }
 
-    /// Records that the disk was read up to `next`, and makes the requests in `held` that waited
-    /// for this due next.
+    /// Records that the disk was read up to `next`. Requests in `held` that waited for this are
+    /// tried next.
     fn read_up_to(&mut self, next: u64) {
         if let Some(on_disk) = &mut self.on_disk {
             let next = on_disk.read_up_to(next);
