@@ -1,9 +1,8 @@
 //! Counts evaluations with the instruments of docs/design.md#how-scores-leave, and encodes them for
 //! OTLP.
 //!
-//! opentelemetry_sdk counts. Each series is bound once; counting then costs an atomic addition.
-//! This file itself collects from the readers, so there is no second clock and no second export
-//! path.
+//! Each series of opentelemetry_sdk is bound once, so that counting costs an atomic addition. This
+//! file itself collects from the readers, so there is no second timer and no second export path.
 //!
 //! Series of all verdicts begin at 0 when a criterion, service and agent are first seen together: a
 //! series that begins at 1 has no increase, so backends would not see the first failure. The SDK

@@ -52,8 +52,8 @@ const KAFKA: [&str; 2] = [
     include_str!("../../kafka/write.rs"),
 ];
 
-/// Returns the names of Kafka's metrics. A name that is quoted in the code has the kind that the
-/// code names next, or is that of a single gauge.
+/// Returns the names of Kafka's metrics. A quoted name is that of a gauge if it is an argument of
+/// `page.gauge`, or if the next `MetricKind` in the code is `Gauge`; else of a counter.
 fn of_kafka() -> impl Iterator<Item = String> {
     KAFKA.into_iter().flat_map(|code| {
         let names = code.match_indices("\"spanscore_kafka_").map(|(at, _)| {

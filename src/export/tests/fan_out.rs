@@ -118,7 +118,7 @@ async fn whatever_one_destination_answers_the_others_get_everything() {
         headers: vec![("content-type", "application/x-protobuf".to_owned())],
         body: vec![0xff; 9],
     };
-    // OTLP treats 404 and 500 as final; a backend's own API does not, and treats every success as a
+    // OTLP treats 404 and 500 as final. A backend's own API does not, and treats every 2xx as a
     // success.
     let bad: [(Reply, Option<&str>, Option<&str>); 10] = [
         (
