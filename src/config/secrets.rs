@@ -1,5 +1,5 @@
-//! The secrets of a configuration: header values, and the API keys of writers, which a file named
-//! by `…_key_file` may also contain.
+//! The secrets of a configuration: header values, and the API keys of writers, inline or in the
+//! file that `…_key_file` names.
 
 use located::{
     ITEM, Interpolation, Kind, Map, MapEntry, Node, NodeValue, Problem, Problems, Scalar, Secrets,

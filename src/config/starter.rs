@@ -239,8 +239,8 @@ fn common<'a>(names: &[&'a str], shared: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// Returns the selector of the runs with this root and agent, among runs with the keys `all`. Omits
-/// a glob that matches everything, and an empty name unless the criterion would then also judge
-/// runs with a name.
+/// a glob that matches everything. Omits an empty name, too, unless the criterion would then also
+/// judge runs with a name.
 pub(super) fn select(key: &GroupKey, all: &BTreeSet<GroupKey>) -> Map<String, Value> {
     let agent = key.agent.as_deref().unwrap_or_default();
     let fits = |glob: &str, other: &str| glob.is_empty() || glob == other;

@@ -30,8 +30,8 @@ pub enum Amount {
 /// A number of threads, or `auto`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Threads {
-    /// The smaller of two numbers, from 1 to 8: the usable CPUs, and the memory of open traces
-    /// divided by 32 MiB.
+    /// The number of usable CPUs, or the memory of open traces divided by 32 MiB, whichever is
+    /// smaller, but at least 1 and at most 8.
     #[default]
     Auto,
     /// A fixed number.
