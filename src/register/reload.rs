@@ -24,7 +24,7 @@ use crate::telemetry::{ConfigurationRefused, ConfigurationReloaded, Heartbeat};
 /// Time between two reads that must agree, so that half-written files are not applied.
 pub const SETTLE_TIME: Duration = Duration::from_millis(200);
 
-/// Maximum number of reads in one reload. If the reads disagree until then, the next poll retries.
+/// Maximum number of reads in one reload. If the last two still disagree, the next poll retries.
 const MAX_READS: usize = 10;
 
 #[derive(Clone)]

@@ -258,7 +258,7 @@ fn etags(headers: &HeaderMap, name: &HeaderName) -> Result<Option<EtagMatch>, Ap
     Ok((!tags.is_empty()).then_some(EtagMatch::OneOf(tags)))
 }
 
-/// Returns the body as text. The text is YAML; JSON is YAML, too.
+/// Returns the body as text. The text is YAML, of which JSON is a subset.
 async fn text(register: &Register, request: Request) -> Result<String, ApiError> {
     if let Some(kind) = request.headers().get(CONTENT_TYPE) {
         let kind = kind
@@ -333,7 +333,7 @@ impl Register {
         text(self, request).await
     }
 
-    /// Reads a criterion to try without registering it, under the limits of registrations.
+    /// Reads a criterion that is tried but not registered, under the limits of registrations.
     pub(crate) fn read_criterion(
         &self,
         text: &str,
