@@ -215,7 +215,7 @@ events! {
         );
     }
 
-    /// Containers of the pod export to another endpoint than this sidecar.
+    /// Containers of the pod export to an endpoint other than this sidecar.
     SendersElsewhere<'a> { senders: &'a str } () {
         tracing::warn!(
             senders,
