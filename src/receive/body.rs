@@ -1,9 +1,10 @@
 //! Reads a request's body into one contiguous message, with a permit for its memory.
 //!
 //! The permit grows as bytes arrive or are decompressed, so neither an announced length nor a
-//! compressed body reserves memory in advance. Exceptions are 4 MiB after 32 KiB have arrived, and
-//! 64 KiB of compressed bytes. The length that a compressed body claims is trusted only if the body
-//! has arrived in full, and only during decompression.
+//! compressed body reserves memory in advance. There are two exceptions: up to 4 MiB of an
+//! announced length, once 32 KiB have arrived, and 64 KiB of compressed bytes. The length that a
+//! compressed body claims is trusted only if the body has arrived in full, and only during
+//! decompression.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -60,7 +61,7 @@ pub(super) struct BodyLimits {
     /// Maximum bytes after decompression, each with the setting that defines it. The lowest maximum
     /// applies; it is never more than the budget.
     pub(super) sizes: Vec<(Bound, &'static str)>,
-    /// The budget of all requests in arrival.
+    /// The budget of all requests that are being received.
     pub(super) budget: Arc<EvictingBudget>,
 }
 

@@ -175,7 +175,7 @@ where
 }
 
 /// Returns the signal in a path. Some SDKs post under a prefix, and some users end their endpoint
-/// in a slash.
+/// with a slash.
 fn signal(path: &str) -> Option<Signal> {
     let path = path.trim_end_matches('/');
     let is_named = |signal: &Signal| {

@@ -1,7 +1,7 @@
 //! Receives a large message into separately mapped memory, which returns to the system when the
-//! message is dropped. The allocator would retain the memory until the thread that allocated it has
-//! allocated a hundred times more. Another thread may drop the message, so a flood of messages that
-//! are refused, and no longer count against the budget, would fill a container.
+//! message is dropped. If another thread dropped it, the allocator would retain the memory until
+//! the thread that allocated it has allocated a hundred times more. A flood of refused messages,
+//! which no longer count against the budget, would then fill a container.
 
 use bytes::Bytes;
 use memmap2::MmapMut;

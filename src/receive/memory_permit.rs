@@ -12,7 +12,8 @@ use crate::heap;
 /// requests of its peer can be evicted for it after a shorter idle time.
 const BRIEF: usize = 64 << 10;
 
-/// The bytes of one request in the budget of all requests in arrival, released on drop.
+/// The bytes of one request in the budget of all requests that are being received, released on
+/// drop.
 #[derive(Debug)]
 pub(super) struct MemoryPermit {
     reservation: Reservation,

@@ -16,8 +16,8 @@ use super::request_error::RequestError;
 /// Time in which a sender must send [`LEAST_ADVANCE`]; otherwise it is abandoned.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Bytes that a body must grow for its sender to count as advancing, unless the body is complete. A
-/// sender must not occupy memory by sending a byte from time to time.
+/// Bytes by which a body must grow for its sender to count as advancing, unless the body is
+/// complete. A sender must not occupy memory by sending a byte from time to time.
 pub(super) const LEAST_ADVANCE: usize = 16 << 10;
 
 /// Returns the next chunk of a body; `None` at its end.

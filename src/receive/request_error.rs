@@ -28,7 +28,7 @@ pub(super) enum RequestError {
     /// The request's items need more memory than all requests may use together; retrying is useless
     /// unless the sender splits it.
     TooDense {
-        /// Maximum bytes of all requests in arrival.
+        /// Maximum bytes of all requests that are being received.
         limit: usize,
     },
     /// The encoding or media type is not supported.

@@ -189,8 +189,8 @@ fn room_is_requested_for_unread_bytes() {
         let mut n_asked = 0;
         let mut decoder = encoding.decoder().unwrap().unwrap();
         let grow = |bytes: &mut Vec<u8>, n_unread: usize| {
-            // The unread share of the compressed bytes equals the missing share of the message, to
-            // a tenth.
+            // The unread share of the compressed bytes equals the missing share of the message,
+            // within a tenth.
             let left = n_unread * plain.len() / packed.len();
             assert!(
                 left.abs_diff(plain.len() - bytes.len()) < plain.len() / 10,

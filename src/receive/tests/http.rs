@@ -581,7 +581,7 @@ async fn a_page_of_another_host_may_not_send_to_a_loopback_address() {
         ("shop.example", Some("http://shop.example"), 200),
         ("localhost:4318", Some("http://localhost:4318"), 200),
         ("[::1]:4318", Some("http://[::1]:4318"), 200),
-        // This sender is not a browser: for example, an agent can have its own name for the host.
+        // Without `Origin`, the sender is not a browser, and may have its own name for the host.
         ("spanscore", None, 200),
     ] {
         let mut headers = vec![JSON, ("host", host)];
