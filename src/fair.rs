@@ -48,7 +48,8 @@ pub struct Charge {
     n_bytes: usize,
 }
 
-/// A budget whose reservations can be evicted: connections, requests in arrival, …
+/// A budget whose reservations can be evicted, for example of connections or of requests that are
+/// being received.
 #[derive(Debug)]
 pub(crate) struct EvictingBudget {
     max: Bound,
@@ -303,7 +304,8 @@ impl Reservations {
         let yields = |it: &Reserved| {
             let paused_for = now - it.moved;
             let stands_still = paused_for >= STANDS_STILL_AFTER;
-            // A newcomer cannot use the bytes of a busy reservation before that is dropped.
+            // A newcomer cannot use the bytes of a busy reservation before the reservation is
+            // dropped.
             share != newcomer.share
                 || (by == ShareMeasure::Things && stands_still)
                 || (!it.is_busy
@@ -488,7 +490,7 @@ mod tests {
         assert_eq!(evicted, [false, false, true, true, false]);
         assert_eq!(budget.n_bytes(), 90);
         assert!(!flood[3].moved(true) && flood[2].grow_to(30, true).is_none());
-        // With as many bytes as this, the agent's share would equal the flood's.
+        // With this many bytes, the agent's share would equal the flood's.
         assert_eq!(agent.grow_to(60, true), None);
         drop((flood, agent));
         assert_eq!(budget.n_bytes(), 0);

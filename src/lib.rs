@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The upper row is the *forward plane*; it never waits for the lower row, the *score plane*.
-//! Start reading with [`judge`]: it is the score plane as one machine, without a socket or a clock.
+//! Start reading with [`judge`]: it is the whole score plane, without a socket or a clock.
 //!
 //! # Map
 //!

@@ -1,5 +1,4 @@
-//! Defines the attacks of all cases. Each uses a separate address and continues until it is
-//! stopped.
+//! Defines the attacks of all cases. An attack continues until it is stopped.
 
 use std::future::Future;
 use std::io;

@@ -1,5 +1,4 @@
-//! Implements the downstream behind the sidecar, written by hand, because no library answers as
-//! badly.
+//! Implements the sidecar's downstream by hand, because no library answers this badly.
 
 use std::io;
 use std::net::SocketAddr;

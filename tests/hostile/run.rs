@@ -1,11 +1,11 @@
 //! Runs each case of a hostile client beside an innocent one, against a separate sidecar in a
 //! control group of 128 MiB with `memory.limit: 112MiB`. The option `large` sets 512 MiB and ten
-//! times as many attackers. In all cases but one, the attacker sends from another loopback address
-//! than the innocent client. The sidecar must stay alive and below the group's limit, and `/livez`
-//! must answer 200. At least 95 % of the innocent client's requests must succeed at the first
-//! attempt, every accepted item must be accounted for, and service must be back within 5 s. If no
-//! control group can be created, the first output line says so, and resident memory is measured
-//! instead. The cases prove nothing about attacks from many addresses.
+//! times as many attackers. In all cases but one, the attacker and the innocent client send from
+//! different loopback addresses. The sidecar must stay alive and below the group's limit, and
+//! `/livez` must answer 200. At least 95 % of the innocent client's requests must succeed at the
+//! first attempt, every accepted item must be accounted for, and service must be back within 5 s.
+//! If no control group can be created, the first output line says so, and resident memory is
+//! measured instead. The cases prove nothing about attacks from many addresses.
 //!
 //! `cargo bench --bench hostile` runs all cases, `cargo bench --bench hostile -- slow` some of them
 //! by name, and `cargo bench --bench hostile -- large` attacks the large sidecar. `cargo test

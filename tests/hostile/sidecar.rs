@@ -279,7 +279,7 @@ impl Drop for Sidecar {
     }
 }
 
-/// Returns a line that tells if the limit is enforced, or only compared with the memory.
+/// Returns a line that says whether the limit is enforced, or only compared with the memory use.
 pub(crate) fn group_notice(size: Size) -> String {
     let mib = size.group >> 20;
     match Group::make("hostile", size.group) {

@@ -1,4 +1,4 @@
-//! Encodes the bytes that the attackers send by hand, because a library would not send them.
+//! Encodes by hand the bytes that the attackers send, because a library would not send them.
 
 /// Returns the preface of HTTP/2 and empty settings.
 pub(crate) fn preface() -> Vec<u8> {
