@@ -188,8 +188,8 @@ impl KeptPartition {
         }
         self.reader = Some(past.requests);
         all.rebuilt(rebuilt, silence, telemetry);
-        // If the process is killed soon, the next start needs the time at which the memory of
-        // traces began.
+        // If the process is killed soon, the next start needs the time from which traces are
+        // remembered.
         let needed = Needed {
             from: past.needed.from,
             since_unix_nanos: pipeline.memory_unix_nanos(),

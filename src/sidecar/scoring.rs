@@ -90,7 +90,7 @@ impl ScoringQueue {
         let max_queued = MAX_BATCHES + max_unread.map_or(0, |_| MAX_UNREAD);
         let kept = kept.map(|kept| kept.divide(n_threads));
         let mut kept = kept.into_iter().flatten();
-        // Begin the memory of traces before a port is open, and not when the threads first run.
+        // Remember traces from now on, before a port is open, and not when the threads first run.
         // Otherwise a trace that begins in between would not count as complete.
         let started = now();
         let traces = SharedTraces::new(CrossTraces::new(&settings, started), n_threads);

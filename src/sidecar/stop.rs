@@ -1,6 +1,6 @@
 //! Stops the sidecar at SIGTERM: accepts requests until senders fall quiet, judges open traces,
-//! delivers queues until the deadline, and closes the journal last. `spanscore drain` begins
-//! earlier and refuses nothing.
+//! delivers queues until the deadline, and closes the journal last. `spanscore drain` prepares a
+//! stop, and refuses no requests.
 
 use std::time::Duration;
 
