@@ -30,7 +30,7 @@ use crate::telemetry::{
     Throttled,
 };
 
-/// Maximum number of records in the thread's inbox. The receivers limit their bytes.
+/// Maximum number of records in the thread's inbox. The receivers limit the records' bytes.
 pub(super) const MAX_WAITING: usize = 4096;
 
 /// Interval at which the cursor, and records that no sender waits for, are synced.
@@ -150,8 +150,8 @@ impl JournalLog {
         }
     }
 
-    /// Returns true if the log already had this record at the start: its sender got no answer and
-    /// repeats it. The caller must acknowledge the record without appending it.
+    /// Returns true if the log already had this record at the start. Its sender got no answer and
+    /// now repeats the request. The caller must acknowledge the record without appending it.
     pub fn has(&self, record: &Record) -> bool {
         let mut last = self.shared.last.lock();
         let Some((records, until)) = &mut *last else {

@@ -1,4 +1,5 @@
-//! The folder of a log, as a trait: real files in this file, a simulated disk in the tests.
+//! A trait for the folder of a log: this file implements it with real files, the tests with a
+//! simulated disk.
 
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};

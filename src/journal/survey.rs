@@ -106,7 +106,7 @@ fn survey_log(
         CursorRead::Slot(slot) => (Consumed::new(slot.low, &slot.ranges), slot.durable),
         CursorRead::Absent | CursorRead::Damaged => (Consumed::new(first, &[]), 0),
     };
-    // A start uses this number, too.
+    // As at a start: a power cut may have lost the last writes of the cursor.
     let low = names.iter().rev().find_map(|(first, name)| {
         let file = storage.open(name).ok()?;
         let head = read_head(&*file).ok().filter(|head| head.first == *first)?;

@@ -111,8 +111,8 @@ impl Store {
         finished.filter_map(is_delivered).collect()
     }
 
-    /// Evicts the oldest delivered segment, even if scoring still needs it. After a restart, its
-    /// open traces are then judged as incomplete.
+    /// Evicts the oldest delivered segment, even if scoring still needs it. After a restart, open
+    /// traces with spans in the segment are judged as incomplete.
     pub(super) fn release_oldest(&mut self, unix_nanos: u64) -> bool {
         let Some((oldest, next_oldest)) = self.delivered().into_iter().next() else {
             return false;

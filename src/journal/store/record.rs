@@ -16,7 +16,7 @@ pub struct Record {
     pub(in crate::journal) meta: Bytes,
     pub(in crate::journal) body: Bytes,
     pub(in crate::journal) rest_crc: u32,
-    /// The sender. A record without a sender is never refused to leave space for others.
+    /// The sender. A record without a sender is never refused in favour of other senders.
     pub(in crate::journal) peer: Option<PeerId>,
 }
 
