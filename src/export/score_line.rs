@@ -186,7 +186,7 @@ pub(crate) fn human_verdict(evaluation: &Evaluation, look: Look) -> String {
     wrapped(&out, look.width).into_owned()
 }
 
-/// Renders the run that some verdicts judge, and the place where the run was read from.
+/// Renders a run, with the position in the input from which it was read.
 pub(crate) fn human_run(trajectory: &Trajectory, place: Option<&str>, look: Look) -> String {
     let mut out = String::new();
     let line = run_json(trajectory);

@@ -97,7 +97,7 @@ struct BoundSeries {
     series: SeriesTable<BoundInstruments>,
     /// Instruments by completeness, of which there are few.
     delays: BTreeMap<&'static str, BoundDelay>,
-    /// Time of the first evaluation; revisions count from that time on.
+    /// Time of the first evaluation or alarm: the start time of the series of revisions and alarms.
     first_unix_nanos: Option<u64>,
 }
 

@@ -8,7 +8,7 @@ use super::writer_score::{self, BackendScore, WriterRequest, WriterTarget};
 use super::{writer_datadog, writer_langfuse, writer_mlflow, writer_phoenix};
 use crate::config::Writer;
 
-/// Maximum number of scores in one request; a trace with more scores takes several requests.
+/// Maximum number of scores in one request; a trace with more scores needs several requests.
 const MAX_SCORES: usize = 100;
 
 /// Returns the name of a backend's queue, which is also the `shape` label of its metrics.

@@ -1,8 +1,8 @@
 //! An evaluation in the form that backends' score APIs share: key, label, explanation, metadata.
 //!
-//! No backend turns a score span into a score by itself. A score is written under a separate key,
-//! equal over retries, replicas and revisions, so that every later write overwrites the earlier
-//! ones.
+//! No backend turns a score span into a score by itself. A score is written under a key that does
+//! not change between retries, replicas and revisions, so that every later write overwrites the
+//! earlier ones.
 
 use judge::evaluate::Evaluation;
 use judge::extract::Trajectory;

@@ -281,8 +281,8 @@ async fn an_unknown_span_is_retried_for_ten_minutes_and_blocks_no_other() {
     assert!(running.drain(in_time()).await.is_empty());
 }
 
-/// A span may wait in the telemetry queue for hours. Its score must be retried until that outage is
-/// over, but not during a later outage.
+/// During an outage, a span may wait in the telemetry queue for hours. Its score must be retried
+/// until the outage is over, but not during a later one.
 #[tokio::test]
 async fn an_unknown_span_is_retried_until_its_downstream_has_passed_it() {
     let phoenix = Peer::start(|_, _| Reply::http(404)).await;

@@ -502,7 +502,7 @@ async fn a_reader_that_is_stuck_holds_nothing_back() {
         .drain(tokio::time::Instant::now().into_std() + Duration::from_millis(20))
         .await;
     let (_, dropped) = counted(&telemetry, "print");
-    // The writer may still hold one text.
+    // The writing thread may have one text, which is neither queued nor dropped.
     assert!(
         (49..=50).contains(&(left["print"] + dropped)),
         "{left:?} {dropped}"

@@ -155,7 +155,7 @@ pub(super) fn pass() -> Evaluation {
     })
 }
 
-/// Returns an evaluation with another explanation.
+/// Returns an evaluation with a changed text.
 pub(super) fn saying(
     evaluation: Evaluation,
     change: impl FnOnce(&mut EvaluationText),
