@@ -247,7 +247,8 @@ fn evaluate(
     Ok(EvaluationsView { evaluations })
 }
 
-/// Returns the criteria to judge by: those of the request, or all registered ones.
+/// Returns the criteria to judge by: those that the request contains or names, else all active
+/// ones.
 fn chosen(
     criteria: Option<Vec<Criterion>>,
     names: Option<Vec<String>>,

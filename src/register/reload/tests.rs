@@ -139,7 +139,7 @@ async fn a_file_that_changes_is_in_force_after_the_next_poll() {
     fixture.write(&text("b"));
     fixture.poll().await;
     assert_eq!(fixture.names(), ["b"]);
-    // Editors save a file in this way: they write a new one and rename it.
+    // Editors save a file in this way: they write a new file and rename it.
     fs::write(fixture.folder.path().join("new"), text("c")).unwrap();
     fs::rename(
         fixture.folder.path().join("new"),

@@ -276,7 +276,7 @@ async fn nothing_grows_without_bound() {
                 .contains("more than 1000 patterns"),
         "{problem}"
     );
-    // Register the same number of names, step by step.
+    // Register the same criteria one by one.
     for n in 0..40 {
         let (status, _, problem) = call(
             &register,
@@ -442,8 +442,8 @@ async fn all_runs_of_a_question_share_the_searches_of_a_trace() {
 #[tokio::test]
 async fn a_document_full_of_mistakes_is_answered_with_some_of_them_and_their_number() {
     let register = register("");
-    // A report shows the line of each mistake. If it showed whole lines, these reports would take
-    // gigabytes.
+    // A report shows only a part of the line of each mistake. With whole lines, these reports would
+    // take gigabytes.
     let criteria = json!({ "criteria": vec![json!({ "x": 1 }); 5_000] }).to_string();
     let keys = format!(
         "{{{}}}",
