@@ -17,7 +17,7 @@ use crate::sync::Mutex;
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
 /// Maximum number of pages in memory. A further page evicts the oldest one and closes the
-/// connections of its readers, which have had [`SHARED_FOR`] for each newer page.
+/// connections of its readers. These have had [`SHARED_FOR`] for each newer page.
 const MAX_PAGES: usize = 8;
 
 /// Bytes that are copied for a connection in one step; a connection uses no other memory for the
