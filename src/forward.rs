@@ -121,8 +121,8 @@ impl ForwardHandle {
         self
     }
 
-    /// Returns the accounting for the queue of [`Self::also_into`]: without a downstream it is that
-    /// of the telemetry, else a separate one.
+    /// Returns the accounting for the queue of [`Self::also_into`]: that of the original telemetry
+    /// if there is no downstream, else a separate one.
     pub fn accounting_of_copies(&self) -> Arc<dyn Accounting> {
         let telemetry = self.telemetry.clone();
         if self.outlets.is_empty() {

@@ -491,7 +491,7 @@ where
         let longest = if ending.slot.may_end_slowly() { LAST_WORDS } else { Duration::ZERO };
         drop(time::timeout(longest, served).await)
     } else {
-        // The port limits this wait.
+        // The caller of [`Port::serve`] limits this wait.
         drop(served.await)
     }
     is_evicted

@@ -2,7 +2,7 @@
 //! Only this file names the provider, ring, because there is no process-wide default.
 //!
 //! The files are read when a connection starts (a few small reads, which cost little beside a
-//! handshake's signature), and the configuration is reused while their contents stay equal. So a
+//! handshake's signature), and the configuration is reused while the contents are unchanged. So a
 //! rotated certificate needs no timer, no watcher and no restart, and a symlink swap of a
 //! Kubernetes secret is noticed. Half-written files cause one warning, and the last good
 //! configuration stays in use.

@@ -181,11 +181,11 @@ pub struct Budgets<T = usize> {
     pub kafka: T,
     /// 10 %: requests being received. 0 in a process that only reads a topic.
     pub in_flight: T,
-    /// 20 %: open traces; 45 % in a judge that only reads.
+    /// 20 %: open traces; 45 % in a process that only reads a topic.
     pub open: T,
-    /// 10 %: recently closed traces; 15 % in a judge that only reads.
+    /// 10 %: recently closed traces; 15 % in a process that only reads a topic.
     pub recent: T,
-    /// 10 %: queued scores; 20 % in a judge that only reads.
+    /// 10 %: queued scores; 20 % in a process that only reads a topic.
     pub scores: T,
     /// 10 %: spans in the scoring queue, or records that were read ahead.
     pub scoring_queue: T,

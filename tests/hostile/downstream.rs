@@ -127,7 +127,7 @@ async fn serve(mut stream: TcpStream, behaviour: watch::Receiver<Behaviour>) -> 
     }
 }
 
-/// Reads a request with a length. Later bytes stay in `received`.
+/// Reads a request with a `content-length`. Later bytes stay in `received`.
 async fn read_request(stream: &mut TcpStream, received: &mut Vec<u8>) -> io::Result<()> {
     let mut body = None;
     loop {
