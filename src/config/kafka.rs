@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::forward::QueueLimits;
 use super::units::{ByteSize, Duration, Secret};
 
-/// `kafka`. Needs a program that is built with the feature `kafka`.
+/// The `kafka` section. Needs a program that is built with the feature `kafka`.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Kafka {
@@ -147,7 +147,7 @@ pub enum KafkaProtocol {
     /// The members assign the partitions among themselves. All brokers support this protocol.
     #[default]
     Classic,
-    /// The brokers divide the partitions (KIP-848): from Kafka 4.0.
+    /// The brokers assign the partitions (KIP-848, since Kafka 4.0).
     Consumer,
     /// `consumer` if the brokers support it, else `classic`.
     Auto,
