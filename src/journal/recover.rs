@@ -43,7 +43,7 @@ pub(super) fn scan(bytes: &[u8], head: &SegmentHead, next: Option<u64>, durable:
     let mut expected = head.first;
     // The group of the previous record, and true if the record ended the group.
     let (mut group, mut has_ended) = (head.group.saturating_sub(1), true);
-    // Holes in the middle of the group of the record after them.
+    // Holes inside a group: the index of each hole, and its group.
     let mut within_group = Vec::new();
     while let Some(found) = next_whole(bytes, scan.end, head.salt, expected..limit, group) {
         if found.head.sequence > expected || found.at > scan.end {

@@ -1,6 +1,6 @@
 //! Tests deliveries to backends' own APIs: the requests to each backend, when and how often they
-//! are sent, and what happens to refused scores. The backends are scripted by their public
-//! documentation; only tests/it/backends proves that a real backend accepts the requests.
+//! are sent, and what happens to refused scores. The backends are scripted according to their
+//! public documentation; only tests/it/backends proves that a real backend accepts the requests.
 
 mod requests;
 
