@@ -57,7 +57,7 @@ impl Cli {
             Some(Command::Journal(_)) => "journal",
             Some(Command::Validate(args)) if !args.files.is_empty() && config.is_some() => {
                 return Some(
-                    "`--config` has no effect if `validate` gets files: drop one of the two"
+                    "`--config` has no effect when `validate` is given files: omit one of the two"
                         .to_owned(),
                 );
             }
@@ -76,8 +76,8 @@ impl Cli {
 
 const EXIT_CODES: &str = "\
 Configuration, highest precedence first: --set, SPANSCORE_… variables, the file,
-OTEL_EXPORTER_OTLP_… variables, defaults. A variable is SPANSCORE_ and the key in upper case,
-with __ between levels: SPANSCORE_FORWARD__ENDPOINT.
+OTEL_EXPORTER_OTLP_… variables, defaults. A variable's name is SPANSCORE_ and the key in
+upper case, with __ between levels: SPANSCORE_FORWARD__ENDPOINT.
 
 Exit codes: 0 success, 1 a criterion failed or runs drifted, 2 usage or configuration
 error, 3 unreadable input, 4 startup failed, 5 stopped before everything was delivered
@@ -116,7 +116,7 @@ pub enum Command {
     Health(Health),
     /// List and change the criteria of a running sidecar.
     Criteria(Criteria),
-    /// Prepare the running sidecar for its stop: judge finished traces after a shorter wait, and
+    /// Prepare the running sidecar for shutdown: judge finished traces after a shorter wait, and
     /// send scores immediately (for preStop hooks).
     Drain(Drain),
 }
@@ -124,7 +124,7 @@ pub enum Command {
 /// Options of `run`.
 #[derive(Debug, Default, Args)]
 pub struct Run {
-    /// Store criteria registered by the API in this file, so that they survive a restart
+    /// Store criteria registered through the API in this file, so that they survive a restart
     /// (`admin.state_file`).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub state_file: Option<PathBuf>,
@@ -156,9 +156,10 @@ pub struct Replay {
     pub recordings: Recordings,
     /// Judge each run by its own expectation from this YAML or JSON file: `examples:`, a list of
     /// `{id?, input?, expected_tools | expected_output | evaluate}`. An entry replaces the
-    /// expectation in criteria that use the same evaluator; if there is none, the entry is judged
-    /// as a criterion named `example`. An entry with an `id` applies to all runs with that
-    /// `test.case.id`; entries without `id` apply to the remaining runs, in order.
+    /// expectation of the criteria that select the run and use the same evaluator; if there is no
+    /// such criterion, the entry is judged as a criterion named `example`. An entry with an `id`
+    /// applies to all runs with that `test.case.id`; entries without `id` apply to the remaining
+    /// runs, in order.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub examples: Option<PathBuf>,
     /// Allow no calls other than an example's `expected_tools`.
@@ -354,7 +355,7 @@ pub struct Init {
 /// Options of `completions`.
 #[derive(Debug, Args)]
 pub struct Completions {
-    /// The shell.
+    /// Shell to generate the script for.
     pub shell: Shell,
     /// Rejects `--config` and `--set`.
     #[command(flatten)]
@@ -414,7 +415,7 @@ pub enum CriteriaCommand {
         /// YAML or JSON file; - is standard input.
         #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
         file: PathBuf,
-        /// Replace all criteria that were registered by the API, atomically.
+        /// Replace all criteria that were registered through the API, atomically.
         #[arg(long)]
         replace: bool,
         /// Delete the registrations after this time: 90s, 15m, 1h.
@@ -451,7 +452,7 @@ pub enum CriteriaFormat {
 /// Options of `drain`.
 #[derive(Debug, Args)]
 pub struct Drain {
-    /// Process id of the sidecar (1 in a container). Other programs are not signalled.
+    /// Process id of the sidecar (1 in a container). Any other program is refused.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: i32,
     /// Rejects `--config` and `--set`.

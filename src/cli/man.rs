@@ -8,7 +8,7 @@ use clap::CommandFactory;
 use super::args::{Cli, ManualPages};
 use super::{Exit, Streams};
 
-/// Writes the pages.
+/// Writes the manual pages to the folder.
 ///
 /// # Errors
 /// Returns an error if printing a message failed.

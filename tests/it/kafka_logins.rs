@@ -12,7 +12,7 @@ use crate::support::spans::request;
 const PASSWORD: &str = "secret";
 const WRONG: &str = "wrong-horse";
 
-/// Returns an environment variable in which the script describes its broker.
+/// Reads an environment variable that `tests/kafka/run` sets.
 #[expect(clippy::disallowed_methods, reason = "the script names its broker")]
 fn set(name: &str) -> String {
     std::env::var(name).expect("tests/kafka/run sets it")

@@ -24,8 +24,8 @@ say that there is no verdict:
 - `error`: the criterion cannot be applied to a call that was made, or the run has an expectation
   that cannot be used ([expectations](expectations.md)).
 
-A result is *open* if it is unknown. If an open result could change the label, there is no verdict.
-Some evaluators reproduce an evaluator of another tool, *the reference*
+The outcome of a check is *open* if it is unknown. If an open outcome could change the label, there
+is no verdict. Some evaluators reproduce an evaluator of another tool, *the reference*
 ([conformance](../tests/conformance/README.md)).
 
 If a call has no arguments, either it had none or they were not captured. spanscore decides by the
@@ -38,10 +38,10 @@ Explanations show names, counts and positions. Values of arguments and results a
 `explain.values: true`.
 
 A trace that was cut short gets a verdict only if its missing part cannot change it. Below, each
-evaluator says what further calls can change. Missing spans can do more than add calls. They can
-show that two calls are the same call, reported by client and server, that a call is a hand-off or
-had other arguments, that a clock was ahead, or that another span has to be evaluated. Therefore, in
-a trace that was cut short:
+evaluator says what further calls can change. Missing spans can also show that two calls are the
+same call, reported by client and server, that a call is a hand-off or had other arguments, that the
+clocks of two hosts differ, or that another span has to be evaluated. Therefore, in a trace that was
+cut short:
 
 - The order of two calls is certain only if both lie below the same root, or below the same missing
   parent that the SDK marks as local (OTLP flag 0x100).

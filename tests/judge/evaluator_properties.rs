@@ -364,8 +364,8 @@ proptest! {
         }
     }
 
-    /// Any of the calls may be seen early, with steps that may still change. Calls that have not
-    /// ended lack their values.
+    /// At first only some of the calls have been seen, and their steps may still change. Calls that
+    /// have not ended lack arguments and results.
     #[test]
     fn a_verdict_given_early_never_changes(
         known in prop::collection::vec(

@@ -227,7 +227,7 @@ fn a_generated_session_is_judged_like_one_trace_of_all_its_calls() {
     let mut n_labels = 0;
     for seed in 0..30 * number("SPANSCORE_TEST_ROUNDS", 1) {
         let mut random = Rng::with_seed(seed);
-        // Each turn captures content or not, independently of the other turns.
+        // Either all turns of a session capture arguments, or no turn does. Likewise for results.
         let (has_args, has_results) = (random.bool(), random.bool());
         let turns: Vec<Vec<Span>> = (1..=random.u64(2..5))
             .map(|number| {

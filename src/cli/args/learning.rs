@@ -23,7 +23,7 @@ pub struct Learn {
     /// Skip agents with fewer runs, and rules that fewer runs follow.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
     pub min_runs: usize,
-    /// Also learn rules that at most this share of the runs breaks (0 to below 0.5).
+    /// Also learn rules broken by at most this share of the runs (0 <= SHARE < 0.5).
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = zero_to_half)]
     #[arg(allow_negative_numbers = true)]
     pub noise: f64,

@@ -15,8 +15,9 @@ const N_PERMUTATIONS: usize = 999;
 /// [`MAX_P`] even after the correction for sixteen hundred groups.
 const MAX_PERMUTATIONS: usize = 999_999;
 
-/// If this many permutations of a group reach each measure by chance, [`N_PERMUTATIONS`] are enough
-/// (Besag and Clifford, 1991). Only groups that drift need more.
+/// [`N_PERMUTATIONS`] are enough for a group if at least this many permutations produce, in each
+/// measure, a difference as large as the observed one (Besag and Clifford, 1991). Only groups that
+/// drift need more.
 const ENOUGH_AS_LARGE: usize = 20;
 
 /// A measure drifted only if its corrected p value is at most this.

@@ -66,7 +66,7 @@ fn a_criterion_that_does_not_fit_is_named_with_the_names_that_were_seen() {
     }
 }
 
-/// It is no mistake if a forbidden tool is never called.
+/// A criterion that only forbids a tool is not reported if no run calls the tool.
 #[test]
 fn criteria_that_fit_are_not_named() {
     let forbidden = "  - { name: x, evaluate: { tool_calls: { disallowed: [^refund$, charge_] } } }

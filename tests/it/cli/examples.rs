@@ -275,7 +275,7 @@ fn a_case_can_be_tried_again_and_not_every_case_need_be_recorded() {
         "note: 1 of 4 runs belong to no example and are judged by the criteria alone\n\
          note: 1 of 3 examples have no run in the recordings, the first is `never-recorded`\n"
     );
-    // The names of a case's trials stay the same in every report.
+    // Repeated runs of one case have numbered names.
     let flags = ["--examples", "examples.yaml", "--format", "junit"];
     let names = |out: &str| -> Vec<String> {
         let cases = out.split("<testcase name=\"").skip(1);

@@ -79,7 +79,7 @@ fn start(peers: &Path, inactive: &str, warm_up: &str) -> Replica {
     Replica::start(peers, &settings)
 }
 
-/// Returns a simulated cluster without replicas, with short waits.
+/// Returns a simulated cluster in which no replica has started yet, with short waits.
 fn cluster(peers: &[&str]) -> Cluster {
     let quick = Duration::from_millis(50);
     let settings = simulated::settings(quick, Duration::from_secs(60), Duration::from_secs(1));

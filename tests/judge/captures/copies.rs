@@ -108,8 +108,8 @@ fn calls_survive_that_the_collector_removes_the_originals() {
     }
 }
 
-/// Returns the scenario with copies added to the attributes of its spans. With `disagree`, each
-/// copy has another value than its original. Existing attributes are not changed.
+/// Adds a copy of an attribute for each pair in `table`, from the first key to the second key. With
+/// `disagree`, the copy has a different value. Existing attributes are not changed.
 fn with_copies(scenario: &Scenario, table: &[(&str, &str)], disagree: bool) -> Scenario {
     changed(scenario, |attributes| {
         let mut copies: Vec<KeyValue> = Vec::new();

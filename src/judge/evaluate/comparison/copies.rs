@@ -96,7 +96,7 @@ impl<'v> TextLeaves<'v> {
     }
 }
 
-/// Returns the work of reading or finding a text.
+/// Returns the cost of reading or searching a text, in units of the search budget.
 fn cost(text: &str) -> u64 {
     text.len() as u64 + 16
 }

@@ -27,11 +27,11 @@ use crate::extract::Trajectory;
 ///
 /// # What it checks
 /// Checks rules, each written with one template of the process language DECLARE. The *activations*
-/// of a rule are the calls that it checks: `precedence: { a, b }` checks each call `b`, and
-/// requires a call `a` before it. The *partner* of an activation is the call that it needs, or that
-/// is forbidden. The score of a rule is the share of its activations that are satisfied, or 1 if it
-/// has no activations. The evaluator's score is the mean over all rules. Use `select.calls` to
-/// exclude runs without activations.
+/// of a rule are the calls that it checks, or the run. For example, `precedence: { a, b }` checks
+/// each call `b`, and requires a call `a` before it. The *partner* of an activation is the call
+/// that it needs, or that is forbidden. The score of a rule is the share of its activations that
+/// are satisfied, or 1 if it has no activations. The evaluator's score is the mean over all rules.
+/// Use `select.calls` to exclude runs without activations.
 ///
 /// A call is an interval of time. It is *before* another call if it ended before the other call
 /// began. Two calls that overlap have no order.
@@ -64,9 +64,9 @@ use crate::extract::Trajectory;
 ///
 /// | template | activations | requirement | fields besides `a` |
 /// |---|---|---|---|
-/// | `existence` | the run | at least `min` (1) calls `a` were made | `min` |
-/// | `absence` | the run | at most `max` (0) calls `a` were made | `max` |
-/// | `exactly` | the run | `count` (1) calls `a` were made | `count` |
+/// | `existence` | the run | at least `min` (default 1) calls match `a` | `min` |
+/// | `absence` | the run | at most `max` (default 0) calls match `a` | `max` |
+/// | `exactly` | the run | `count` (default 1) calls match `a` | `count` |
 /// | `init`, `end` | the run, if it has calls | the first or the last call is an `a` | `overlap` |
 /// | `responded_existence` | each `a` | there is a `b`, in any order | `b`, `within`, `same` |
 /// | `coexistence` | each `a`, each `b` | a call of the other kind | `b`, `within`, `same` |
@@ -125,15 +125,15 @@ use crate::extract::Trajectory;
 /// activation, violate a rule that forbids it, and come between two calls. Calls read from model
 /// messages have no times and no failures: the calls of one reply overlap, and evidence for
 /// `within` and `error` is missing. A call whose span has no start, or ends before it starts, may
-/// have run at any time: if a rule's result depends on that time, it is open. A rule compares each
+/// have run at any time: if a rule's outcome depends on that time, it is open. A rule compares each
 /// activation with each possible partner. After 134 million steps (many thousand calls), the
 /// remaining activations are open.
 ///
 /// Details: `rules`, one entry per rule:
 ///
 /// - `template`; `satisfied`, `null` if open; `vacuous`, true if there is no activation.
-/// - `activations`, `violations`, `open`: the numbers of all, of violated and of open activations.
-/// - `violated`: the violating calls, counted from 1, at most 100.
+/// - `activations`, `violations`, `open`: the number of activations, and of those violated or open.
+/// - `violated`: the positions (from 1) of the violating calls, at most 100.
 /// - `because`: for each violating call, or for the run, the calls that caused the violation.
 /// - with `where` or `same`: `values` and `nearest`, in the form of `tool_calls`. `values`
 ///   describes the first violating call. `nearest` describes the call most similar to a missing
@@ -143,7 +143,7 @@ use crate::extract::Trajectory;
 /// - for a `total`: `path`, `max` and, with `explain.values: true`, the first `sum` above `max`.
 ///
 /// # When the trace was cut short
-/// Further calls can have any position, so few results are certain. A satisfied `existence` stays
+/// Further calls can have any position, so few outcomes are certain. A satisfied `existence` stays
 /// satisfied. So do `coexistence` and `responded_existence` without `within` and `same`, once the
 /// other kind was called. An exceeded `absence` or `exactly`, and a violated `not_succession` or
 /// `not_coexistence`, stay violated. So does an exceeded `total`, unless a negative value was seen.
@@ -175,7 +175,7 @@ fn forbids_copies(rule: &Rule, found: &RuleFound) -> bool {
             .any(|requirement| requirement.is_forbidden)
 }
 
-/// Search budget for the text about one rule: its calls are matched again, and copies are measured.
+/// Search budget for explaining one rule: its calls are matched again, and copies are measured.
 const MAX_SEARCH_FOR_TEXT: u64 = MAX_SEARCH / 8;
 
 /// Returns the conditions and values of the first call to blame and of the call most similar to a

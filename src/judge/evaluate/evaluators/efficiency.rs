@@ -46,7 +46,7 @@ use crate::extract::Trajectory;
 /// - `max_duplicates`: calls with the name and arguments of an earlier call, anywhere in the run.
 /// - `max_duration`: the time from start to end of the evaluated span, such as `2m`; for log
 ///   records, from the first start to the last end.
-/// - `max_model_calls`: model calls, including failed ones, without embeddings.
+/// - `max_model_calls`: model calls, including failed ones, excluding embeddings.
 /// - `max_input_tokens`, `max_output_tokens`, `max_tokens`: tokens that models read, tokens that
 ///   models wrote, and the sum of both.
 /// - `ignore`: calls that do not count: patterns of names, or maps with `name`, `error`, `args`,
@@ -61,13 +61,13 @@ use crate::extract::Trajectory;
 /// counts. Overlapping spans of several instrumentations below one parent count as one call, unless
 /// their response ids or their tokens differ. With `scope: agent`, a model call belongs to the
 /// agent run that encloses it. Limits on models also apply to runs without tool calls. A model call
-/// without recorded usage may have used any number of tokens. In that case, a limit is exceeded if
-/// the other calls alone exceed it, else it is open. If a model call recorded only a total, the
-/// total counts only for `max_tokens`. Totals that agents recorded are read only if there is no
-/// model span. Without model spans and totals, all limits on models are open, because the run may
-/// have made unrecorded model calls. There is one exception: `max_model_calls` counts 0 calls if
-/// one of the service's latest 200 traces has a model span. The exception does not apply with
-/// `assemble.peers`, or to spans read from a Kafka topic.
+/// without recorded usage may have used any number of tokens. Then a limit is exceeded if the other
+/// calls alone exceed it, else it is open. If a model call recorded only a total, the total counts
+/// only for `max_tokens`. Totals that agents recorded are read only if there is no model span.
+/// Without model spans and totals, all limits on models are open, because the run may have made
+/// unrecorded model calls. There is one exception: if one of the service's latest 200 traces has a
+/// model span, the service records its model calls, and `max_model_calls` counts 0 calls. The
+/// exception does not apply with `assemble.peers`, or to spans read from a Kafka topic.
 /// [conventions.md](conventions.md#shared-attributes) lists the attributes that are read. A sidecar
 /// stores them only while a criterion has a limit on models.
 ///

@@ -29,8 +29,7 @@ use crate::extract::Trajectory;
 /// equal, else 0; this field overrides `should_consider_ordering`.
 ///
 /// # Why
-/// Agent workflows and graphs are described by their steps; how strictly the order matters differs
-/// between workflows.
+/// How strictly the order of steps matters differs between workflows.
 ///
 /// # Example
 /// ```yaml
@@ -51,10 +50,11 @@ use crate::extract::Trajectory;
 ///
 /// # When the trace was cut short
 /// Further calls can only raise the score of a set or an ordering, so a score that has reached the
-/// threshold certainly passes. No score certainly fails, with one exception: if expected names
-/// repeat, the score of a set is at most (distinct expected names) / (expected names), and fails if
-/// the threshold is higher. `should_exact_match` is never certain to pass, and certainly fails once
-/// the calls are not a subsequence of the expected names. With `over: nodes` nothing is certain.
+/// threshold certainly passes, and a lower score may still rise. If expected names repeat, the
+/// score of a set is at most (distinct expected names) / (expected names), and the criterion
+/// certainly fails if the threshold is higher. With `should_exact_match`, a pass is never certain,
+/// and the criterion certainly fails once the calls are not a subsequence of the expected names.
+/// With `over: nodes` nothing is certain.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ExecutionOrder {

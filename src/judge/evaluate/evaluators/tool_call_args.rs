@@ -17,8 +17,8 @@ use crate::extract::Trajectory;
 /// Every expected call needs a separate call of the same name, in which every expected key is
 /// present and its value equal as JSON (1 = 1.0, true ≠ 1, nested values included). The order does
 /// not matter. The score is the number of expected calls with a match, divided by the number of
-/// expected calls; with `strict` it is 1 or 0. The assignment is the best possible: if a call
-/// matches two expectations, it is assigned to the expectation without another match.
+/// expected calls; with `strict` it is 1 or 0. Calls are assigned so that as many expectations as
+/// possible are met.
 ///
 /// # Why
 /// The right tool with the wrong argument books the wrong flight.
@@ -45,8 +45,9 @@ use crate::extract::Trajectory;
 ///
 /// # When the trace was cut short
 /// Further calls can only add matches: a score that has reached the threshold certainly passes, and
-/// no score certainly fails (except for an empty list, once anything was called). If arguments were
-/// not captured or were cut, there is a verdict only if the missing arguments cannot change it.
+/// a lower score may still rise. With an empty list, the criterion certainly fails once anything
+/// was called. If arguments were not captured or were cut, there is a verdict only if the missing
+/// arguments cannot change it.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCallArgs {

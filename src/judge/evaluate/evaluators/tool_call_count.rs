@@ -24,13 +24,11 @@ use crate::extract::Trajectory;
 ///
 /// # What it checks
 /// Compares the number of calls of each listed tool with a number. The score is the share of the
-/// entries that are satisfied; with `strict` it is 1 if all are satisfied, else 0. A tool that was
-/// not called counts as 0 calls, even if nothing was called. Other tools may be called any number
-/// of times.
+/// entries that are satisfied. A tool that was not called counts as 0 calls. Other tools may be
+/// called any number of times.
 ///
 /// # Why
-/// A runaway loop calls one tool forty times. A careless agent never makes a required check. The
-/// number of calls reveals both.
+/// A runaway loop calls one tool forty times. A careless agent never makes a required check.
 ///
 /// # Example
 /// ```yaml

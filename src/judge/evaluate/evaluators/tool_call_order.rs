@@ -17,16 +17,16 @@ use crate::extract::Trajectory;
 /// Were the tools called in the expected order?
 ///
 /// # What it checks
-/// Compares the names of all calls, in the order in which they were made, with the expected order.
-/// The score is the length of the longest common subsequence divided by the number of expected
-/// calls: calls in between do not lower it, a missing or misplaced call does. With `strict` the
-/// score is 1 if the two orders are equal, else 0. If nothing was called the score is 0. Names are
-/// compared by code point, case-sensitively. If (number of calls) × (number of expected names)
-/// exceeds 16,777,216, there is a verdict only if all expected names occur in order.
+/// Compares the names of all calls, in the order of the calls, with the expected order. The score
+/// is the length of the longest common subsequence divided by the number of expected calls: calls
+/// in between do not lower it, a missing or misplaced call does. With `strict` the score is 1 if
+/// the two orders are equal, else 0. Names are compared by code point, case-sensitively. If (number
+/// of calls) × (number of expected names) exceeds 16,777,216, there is a verdict only if all
+/// expected names occur in order.
 ///
 /// # Why
-/// An agent that does the right things in the wrong sequence ships a purchase before it checks the
-/// stock. A score between 0 and 1 shows how far a run strayed, so a threshold can allow one
+/// An agent that does the right things in the wrong sequence may ship a purchase before it checks
+/// the stock. A score between 0 and 1 shows how far a run strayed, so a threshold can allow one
 /// mistake.
 ///
 /// # Example
@@ -41,14 +41,13 @@ use crate::extract::Trajectory;
 /// - `tool_calls_order`: the expected names, at least one.
 /// - `strict` (false): the orders must be equal, with no call in between.
 ///
-/// Details: `actual_tool_calls_order`, `expected_tool_calls_order`, `lcs` (with `strict`: the order
-/// if both are equal, else empty).
+/// Details: `actual_tool_calls_order`, `expected_tool_calls_order`, `lcs` (with `strict`: the whole
+/// order if the two are equal, else empty).
 ///
 /// # When the trace was cut short
 /// Further calls can only lengthen a common subsequence, so a score that has reached the threshold
-/// certainly passes, and no score certainly fails. A strict order certainly fails once the calls
-/// are not a subsequence of the expected order, because further calls cannot make the two equal. It
-/// is never certain to pass.
+/// certainly passes, and a lower score may still rise. With `strict`, the criterion certainly fails
+/// once the calls are not a subsequence of the expected order, and a pass is never certain.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCallOrder {

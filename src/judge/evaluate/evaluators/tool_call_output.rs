@@ -15,12 +15,11 @@ use crate::extract::Trajectory;
 /// Every expected result needs a separate call of the same name, whose result has exactly the
 /// expected text. The text is compared as received; results that were sent as OTLP arrays or maps
 /// are compact JSON. The order does not matter. The score is the number of expected results found,
-/// divided by the number of expected results; with `strict` it is 1 or 0. The assignment is the
-/// best possible.
+/// divided by the number of expected results; with `strict` it is 1 or 0. Calls are assigned so
+/// that as many expectations as possible are met.
 ///
 /// # Why
-/// A tool that answers `not found` although there was something to find spoils everything that the
-/// agent does next.
+/// A tool that wrongly answers `not found` spoils everything that the agent does next.
 ///
 /// # Example
 /// ```yaml
@@ -39,9 +38,9 @@ use crate::extract::Trajectory;
 ///
 /// # When the trace was cut short
 /// Further calls can only add matches: a score that has reached the threshold certainly passes, and
-/// no score certainly fails (except for an empty list, once anything was called). If results were
-/// not captured, were cut or have not arrived, there is a verdict only if the missing results
-/// cannot change it.
+/// a lower score may still rise. With an empty list, the criterion certainly fails once anything
+/// was called. If results were not captured, were cut or have not arrived, there is a verdict only
+/// if the missing results cannot change it.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCallOutput {

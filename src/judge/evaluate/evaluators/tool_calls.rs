@@ -23,10 +23,10 @@ use crate::extract::Trajectory;
 /// Were the required calls made, in the right sequence, and no disallowed calls?
 ///
 /// # What it checks
-/// Patterns over calls. The score is 1 if every `required` entry is satisfied, no `disallowed`
-/// entry is violated, and the `sequence` entries match calls in this order, with any calls in
-/// between; else 0. A pattern is an unanchored regular expression over the tool's name, or a map
-/// with further conditions.
+/// Matches calls against patterns. The score is 1 if every `required` entry is satisfied, no
+/// `disallowed` entry is violated, and the `sequence` entries match calls in this order, with any
+/// calls in between; else 0. A pattern is an unanchored regular expression over the tool's name, or
+/// a map with further conditions.
 ///
 /// # Why
 /// Rules such as "run the tests before you report" or "never `rm -rf`" are about the content of a
@@ -55,9 +55,9 @@ use crate::extract::Trajectory;
 /// - `args`: patterns of further string arguments; a call that lacks one of them does not match. A
 ///   pattern never matches a number, a boolean, a list or a map: the explanation and `/v1/status`
 ///   name the first such value. Compare such values with `where`.
-/// - `result`: pattern of the result's text; not in `sequence`.
+/// - `result`: pattern of the result's text; not allowed in `sequence`.
 /// - `where`: conditions on arguments and results by path, such as `args.amount: { gt: 1000 }`
-///   ([Values](#values)); in `sequence` not on results.
+///   ([Values](#values)); in `sequence` only on arguments.
 /// - `min_count` (1), only in `required`: at least this many calls match.
 /// - `final`, only in `required`: the match is the last call of the trajectory.
 /// - `at_step`, only in `required`: the match is in exactly this step, counted from 0.
@@ -67,21 +67,21 @@ use crate::extract::Trajectory;
 /// Patterns use the syntax of the `regex` crate. Every search takes linear time, so look-around and
 /// back-references are rejected. A value longer than `tools.max_value_size` (16 KiB) is cut when it
 /// is received, and no pattern reads it: a verdict that depends on it is `not_evaluated`. If you
-/// raise that setting, searches take longer: their time is at most proportional to pattern × value.
-/// The largest pattern that loads (1 MiB compiled, such as a repetition of 10 000) can take about a
-/// second for 16 KiB; an ordinary pattern takes 20 ms for 10 MB. `\d`, `\w`, `\b` are ASCII, `\s`
-/// is Unicode white space. A call whose span has not ended satisfies no `required` entry. It can
-/// match `sequence`, and it violates `disallowed` unless the entry reads a result.
+/// raise that setting, search time grows at most in proportion to pattern × value. The largest
+/// pattern that loads (1 MiB compiled, for example with 10,000 repetitions) can take about a second
+/// for 16 KiB; an ordinary pattern takes 20 ms for 10 MB. `\d`, `\w`, `\b` are ASCII, `\s` is
+/// Unicode white space. A call whose span has not ended satisfies no `required` entry. It can match
+/// `sequence`, and it violates `disallowed` unless the entry reads a result.
 ///
 /// Details: `passed`, `required_satisfied`, `disallowed_violated`, `sequence_satisfied`; `null` if
 /// open. If a call violates a `disallowed` entry that has `where`, `values` describes the
 /// violation: `call` (counted from 1), `path`, `operator`, `expected` and, with `explain.values:
-/// true`, `actual`. If no call satisfies a `required` entry that has `where`, `nearest` describes
-/// the first call that matches by name in the same way.
+/// true`, `actual`. If no call satisfies a `required` entry that has `where`, `nearest` describes,
+/// in the same form, the first call whose name matches.
 ///
 /// # When the trace was cut short
-/// A disallowed call that was seen certainly fails. A required call that was seen, and a
-/// completed sequence, stay satisfied, unless an entry has `final`, `at_step` or `before_step`:
+/// If a disallowed call was seen, the criterion certainly fails. A required call that was seen, and
+/// a completed sequence, stay satisfied, unless an entry has `final`, `at_step` or `before_step`:
 /// another call could become the last, and a late model turn changes the step of every call after
 /// it. Calls that were not seen may still arrive, so nothing else is certain, and nothing passes if
 /// there is a `disallowed` entry. If an entry has `command` or `path`, a further call could lack

@@ -25,8 +25,8 @@ use crate::extract::Trajectory;
 /// `parameters`, any arguments match.
 ///
 /// # Why
-/// Some orders allow no partial credit: a transfer without the authentication before it is wrong,
-/// however much else is right.
+/// Some orders allow no partial credit: a transfer without prior authentication is wrong, however
+/// much else is right.
 ///
 /// # Example
 /// ```yaml

@@ -22,7 +22,7 @@ use crate::evaluate::parameters::optional::written;
 use crate::evaluate::parameters::pattern::FieldError;
 use crate::extract::Trajectory;
 
-/// How well do the calls match a reference, by a score of your choice?
+/// How well do the calls match a reference, by a measure of your choice?
 ///
 /// # What it checks
 /// Pairs expected calls one to one with calls that were made: as many as possible, in order or in
@@ -32,8 +32,9 @@ use crate::extract::Trajectory;
 /// it.
 ///
 /// # Why
-/// A good run, or an entry of an evaluation set, is data to compare with. Each framework has its
-/// own score. Here the scores have common names, and a preset reproduces a framework's numbers.
+/// A good run, or an entry of an evaluation set, can serve as a reference. Each framework scores
+/// the match differently. Here the scores have common names, and a preset reproduces a framework's
+/// numbers.
 ///
 /// # Example
 /// ```yaml

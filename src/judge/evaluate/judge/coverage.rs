@@ -27,8 +27,8 @@ const MAX_VALUES: usize = 32;
 const MAX_UNUSABLE: usize = 400;
 /// Maximum number of names in a message.
 const MAX_SHOWN: usize = 5;
-/// A criterion's problem is reported after this number of trajectories, and again each time that
-/// number has grown tenfold.
+/// A criterion's problem is reported after this number of trajectories, and then after ten times as
+/// many as at the last report.
 const FIRST_REPORT: u64 = 100;
 
 /// Counts the trajectories that each active criterion judged and selected. Stores their names.
@@ -159,7 +159,7 @@ impl Coverage {
     }
 
     /// Returns the criteria whose problem has to be reported: after [`FIRST_REPORT`] trajectories,
-    /// and again each time that number has grown tenfold.
+    /// and then after ten times as many as at the last report.
     pub fn due(&mut self) -> Vec<CriterionCoverage<'_>> {
         let mut due = Vec::new();
         for (idx, tally) in self.criteria.iter_mut().enumerate() {
@@ -247,7 +247,7 @@ impl Tally {
         }
     }
 
-    /// Returns the number of trajectories in which a problem would have shown.
+    /// Returns the number of selected trajectories; if no trajectory was selected, of all of them.
     fn n_problematic(&self) -> u64 {
         match self.n_matched {
             0 => self.n_seen,

@@ -74,7 +74,7 @@ pub struct Previous {
 #[derive(Debug, Clone)]
 pub enum JudgedBy {
     Criterion(Arc<Criterion>),
-    /// An expectation in error. Its evaluation is an `error`.
+    /// An unusable expectation. Its evaluation is an `error`.
     Invalid(Arc<InvalidCriterion>),
 }
 

@@ -60,10 +60,10 @@ pub fn judge_within(
     evaluations
 }
 
-/// A criterion, or an expectation in error.
+/// A criterion, or an unusable expectation of the run.
 type AppliedRef<'a> = Result<&'a Arc<Criterion>, &'a Arc<InvalidCriterion>>;
 
-/// Calls `take` with each criterion and each trajectory that it judges (the whole trajectory or an
+/// Calls `visit` with each criterion and each trajectory that it judges (the whole trajectory or an
 /// agent run), in the order of [`judge`]. The selectors of the criteria in `named` are ignored.
 /// `depends_on_subject` gets the names of a criterion and of its evaluator; it returns true if the
 /// criterion was derived from the evaluated span, and so is only as certain as that span.
@@ -196,7 +196,7 @@ fn apply(
     }
 }
 
-/// Returns the evaluation of an expectation in error.
+/// Returns the evaluation of an unusable expectation.
 fn error(invalid: &Arc<InvalidCriterion>, trajectory: &Arc<Trajectory>) -> Evaluation {
     let explanation = invalid.error.message.clone();
     let criterion = JudgedBy::Invalid(invalid.clone());

@@ -42,7 +42,7 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 /// | written | means |
 /// |---|---|
 /// | `EUR`, `7`, `true` | `equals` |
-/// | `[DE, AT]` | `in`. For a text such as `>= 5`, write `equals` or `in` in full |
+/// | `[DE, AT]` | `in`. Both short forms reject texts such as `>= 5`: write `{ equals: ">= 5" }` |
 /// | `{ equals: [1, 2] }` | equals this list |
 /// | `equals`, `not_equals`, `in`, `not_in` | equality as JSON: `7` equals `7.0`, but not `"7"` |
 /// | `gt`, `gte`, `lt`, `lte` | exact decimal order; a lower and an upper bound may be combined |
@@ -65,9 +65,9 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 ///   explanation and `/v1/status` show the first such value, unless another condition excludes the
 ///   call.
 /// - *Not a number.* `gt`, `gte`, `lt` and `lte` read JSON numbers, and texts that are a plain
-///   number such as `-1000.50`, but not `1,000`, `+5`, `.5` or `1e3`. With any other value the
-///   result is open, and the explanation names the value: a transfer whose amount is written
-///   differently does not pass.
+///   number such as `-1000.50`, but not `1,000`, `+5`, `.5` or `1e3`. For any other value the
+///   answer is open, and the explanation names the value: an amount written as `1,000` may prevent
+///   a verdict.
 /// - A pattern under `args`, such as `args: { x: "^y" }`, matches texts only.
 ///
 /// You can write `where` in every call pattern: in `tool_calls`, in `constraints`, and under

@@ -31,7 +31,7 @@ pub(crate) struct RuleJudge<'a> {
     trajectory: &'a Trajectory,
     pub(crate) reader: CallReader<'a>,
     read_paths: ReadPaths<'a>,
-    /// The distinct names.
+    /// The distinct tool names.
     names: Vec<&'a str>,
     /// For each call, the index of its name in `names`.
     name_of: Vec<u32>,

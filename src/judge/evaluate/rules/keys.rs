@@ -66,8 +66,9 @@ struct Place {
 
 impl<'a> ReadPaths<'a> {
     /// Reads the values at both paths of each `same` entry, for the calls that match. For an entry
-    /// with `compare`, searches for copies between the two kinds instead. With `own_kind`, reads
-    /// the values of that entry as well, to compare calls of one kind with each other.
+    /// with `compare`, searches for copies between the calls `a` and the calls `b` instead. With
+    /// `own_kind`, also reads the values of that entry, to compare calls of one kind with each
+    /// other.
     pub(crate) fn agreement(
         &mut self,
         same: &[Same],
