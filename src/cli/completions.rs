@@ -6,7 +6,7 @@ use clap::CommandFactory;
 
 use super::args::{Cli, Completions};
 
-/// Prints the script.
+/// Prints the completion script of a shell.
 ///
 /// # Errors
 /// Returns an error if writing to `out` failed.

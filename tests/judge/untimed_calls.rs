@@ -126,7 +126,7 @@ fn what_does_not_depend_on_the_order_is_judged_all_the_same() {
         ("pass", json!({ "coexistence": pair })),
         ("fail", json!({ "not_coexistence": pair })),
         ("fail", json!({ "absence": { "a": "^pay$" } })),
-        // There is no approval, whenever `pay` ran.
+        // No approval was recorded, so the time of `pay` does not matter.
         (
             "fail",
             json!({ "precedence": { "a": "^approve$", "b": "^pay$", "within": "1s" } }),

@@ -145,7 +145,7 @@ fn an_entry_replaces_the_fields_of_criteria_of_its_evaluator() {
         // The criterion forbids other calls, and the entry does not override that.
         ["order", "tool_order", "fail"],
         ["never-pay", "tool_calls", "pass"],
-        // The entry has another evaluator, so the criterion judges as registered.
+        // The entry has a different evaluator, so the criterion is unchanged.
         ["order", "tool_order", "fail"],
         ["never-pay", "tool_calls", "pass"],
         // No selected criterion has the entry's evaluator.

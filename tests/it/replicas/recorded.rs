@@ -150,7 +150,7 @@ fn last(told: Vec<Told>) -> Vec<Told> {
 
 #[test]
 fn by_trace_id_scaling_and_killing_give_no_wrong_verdict() {
-    // If spans arrive this soon after a change, they are no evidence that traces arrive torn.
+    // Spans that arrive this soon after a change do not prove that traces arrive torn.
     const WARM_UP: Duration = Duration::from_secs(60);
     let sessions = sessions();
     let truth = truth(&sessions);
@@ -271,7 +271,7 @@ fn spread_twice(place: impl Fn(usize, usize) -> usize, is_noticed: bool) -> [Out
     for name in NAMES {
         cluster.start(name);
     }
-    // Spans that arrive before a replica has warmed up are no evidence.
+    // Spans that arrive before a replica has warmed up prove nothing.
     cluster.pass(2 * SHORT_WARM_UP);
     spread(&mut cluster, &sessions, 0, &place);
     if is_noticed {

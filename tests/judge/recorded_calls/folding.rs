@@ -127,7 +127,7 @@ fn two_reports_of_one_call_fold_where_clocks_have_milliseconds() {
         assert_count("pay", 1, &run(first, second, none()));
     }
     assert_count("pay", 2, &run((20, 30), (31, 40), none()));
-    // Arguments on one side only are no difference. Arguments on both sides may differ.
+    // Two reports are different calls only if both have arguments, and the arguments differ.
     let args = |sum: u64| with_args(&json!({ "sum": sum }));
     assert_count("pay", 1, &run((20, 30), (20, 30), [json!({}), args(1)]));
     assert_count("pay", 1, &run((20, 30), (20, 30), [args(1), args(1)]));

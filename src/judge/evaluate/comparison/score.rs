@@ -95,7 +95,7 @@ pub(crate) struct Score<E> {
     pub(crate) value: f64,
     /// The lowest value that the missing evidence and the rest of a cut trace could cause.
     pub(crate) least: f64,
-    /// The highest value that these could cause.
+    /// The highest value that the missing evidence and the rest of a cut trace could cause.
     pub(crate) most: f64,
     /// A call to which the criterion cannot be applied.
     pub(crate) fault: Option<CallError>,

@@ -86,5 +86,5 @@ impl InvalidCriterion {
     }
 }
 
-/// A criterion as applied to one run: valid, or in error.
+/// A criterion as applied to one run, or the reason why an expectation is unusable.
 pub(crate) type Applied = Result<Arc<Criterion>, Arc<InvalidCriterion>>;

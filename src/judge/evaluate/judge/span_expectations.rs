@@ -74,7 +74,7 @@ impl FromSpans {
 pub struct SpanExpectations {
     /// The registered criteria that apply to the run regardless of their selectors.
     pub names: BTreeSet<String>,
-    /// The criterion [`EXPECTED`], built from the run's own expectation. It is in error if any
+    /// The criterion [`EXPECTED`], built from the run's own expectation. An error if any
     /// expectation of the run is unusable.
     pub own: Option<Result<Arc<Criterion>, Arc<InvalidCriterion>>>,
 }

@@ -292,7 +292,7 @@ impl Condition {
         is_excluded.max(part.map_or(Tri::No, |part| contains(part, value, is_cut)))
     }
 
-    /// Returns the work of comparing a value; the work of `regex` is not included.
+    /// Returns the cost of comparing a value, in units of the search budget. Excludes `regex`.
     fn cost(&self, value: &Value) -> u64 {
         let length = match value {
             Value::String(text) => text.len(),
