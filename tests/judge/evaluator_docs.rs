@@ -35,7 +35,7 @@ if they have the same convention and service, and for `gen_ai`, `openinference` 
 instrumentation scope.
 
 Explanations show names, counts and positions. Values of arguments and results appear only with
-`explain.values: true`.
+`explain.values: true`. A value in parentheses after a parameter's name is its default.
 
 A trace that was cut short gets a verdict only if its missing part cannot change it. Below, each
 evaluator says what further calls can change. Missing spans can also show that two calls are the
