@@ -154,7 +154,7 @@ fn compare_span_attributes<'a>(
     );
 }
 
-/// Compares attributes of a resource or event. Requests are stored only for spans.
+/// Compares attributes of a resource or event. Model requests are stored only for spans.
 fn compare_attributes<'a>(
     actual: impl Iterator<Item = Attribute<'a>>,
     expected: &[KeyValue],

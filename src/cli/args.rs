@@ -418,10 +418,10 @@ pub enum CriteriaCommand {
         /// Replace all criteria that were registered through the API, atomically.
         #[arg(long)]
         replace: bool,
-        /// Delete the registrations after this time: 90s, 15m, 1h.
+        /// Delete the registrations after this time, such as 90s, 15m or 1h.
         #[arg(long, value_name = "TIME")]
         ttl: Option<String>,
-        /// Apply the change only if the criterion still has this ETag.
+        /// Apply the change only if the criterion, or with --replace the set, still has this ETag.
         #[arg(long, value_name = "ETAG")]
         if_match: Option<String>,
         /// Check the criteria without registering them.

@@ -28,7 +28,7 @@ pub enum Colour {
     Plain,
 }
 
-/// Style of text for people.
+/// Colours and line width of text for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     pub colour: Colour,

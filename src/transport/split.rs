@@ -6,7 +6,8 @@ use otlp::wire::{Field, fields, write};
 
 use crate::config::Signal;
 
-/// Field numbers of the next level towards the items. Several numbers are the members of a `oneof`.
+/// Field numbers of the next level towards the items. If there are several numbers, they are the
+/// members of a `oneof`.
 type Level = &'static [u64];
 
 const TO_SPANS_OR_RECORDS: &[Level] = &[

@@ -472,7 +472,8 @@ async fn kills_rebalances_and_dead_brokers_change_no_score() {
     let n_repeated = n_repeated_by(&scores);
     for number in 1..=3 {
         bench.broker("kill", number);
-        // These are the traces that have begun, and some that begin while the broker is down.
+        // Wait for the traces that have begun, and for about 100 that begin while the broker is
+        // down.
         scores.all_right(load.n_sent() + 100, &backend, &events);
         bench.broker("start", number);
         bench.all_in_sync(&events);

@@ -261,8 +261,8 @@ async fn open_traces_that_are_kept_at_a_stop_go_on_at_the_next_start() {
     }
 }
 
-/// Waits until `n_scores` scores are queued for each destination and written to disk. The journal
-/// then contains their judgements before any later request.
+/// Waits until `n_scores` scores are queued for each destination and written to disk. In the
+/// journal, their judgements then precede every request that is sent later.
 async fn wait_until_kept(admin: &str, n_scores: usize) {
     wait_for_both_shapes(admin, "spanscore_scores_queued", n_scores).await;
 }

@@ -28,11 +28,11 @@ The outcome of a check is *open* if it is unknown. If an open outcome could chan
 is no verdict. Some evaluators reproduce an evaluator of another tool, *the reference*
 ([conformance](../tests/conformance/README.md)).
 
-If a call has no arguments, either it had none or they were not captured. spanscore decides by the
-other calls of the run from the same instrumentation: if those have arguments, the call had none;
-else the value is unknown. The same applies to results. Two calls are from the same instrumentation
-if they have the same convention and service, and for `gen_ai`, `openinference` and `mcp` the same
-instrumentation scope.
+If a call is recorded without arguments, either it had none or they were not captured. spanscore
+decides by the other calls of the run from the same instrumentation: if those have arguments, the
+call had none; else the value is unknown. The same applies to results. Two calls are from the same
+instrumentation if they have the same convention and service, and for `gen_ai`, `openinference` and
+`mcp` the same instrumentation scope.
 
 Explanations show names, counts and positions. Values of arguments and results appear only with
 `explain.values: true`. A value in parentheses after a parameter's name is its default.
@@ -40,15 +40,15 @@ Explanations show names, counts and positions. Values of arguments and results a
 A trace that was cut short gets a verdict only if its missing part cannot change it. Below, each
 evaluator says what further calls can change. Missing spans can also show that two calls are the
 same call, reported by client and server, that a call is a hand-off or had other arguments, that the
-clocks of two hosts differ, or that another span has to be evaluated. Therefore, in a trace that was
-cut short:
+clocks of two hosts differ, or that another span is the evaluated span. Therefore, in a trace that
+was cut short:
 
 - The order of two calls is certain only if both lie below the same root, or below the same missing
   parent that the SDK marks as local (OTLP flag 0x100).
-- If all calls below a missing parent have one name, the parent may be the same call, reported by a
-  wrapper. Then these calls count as one call of that name, with unknown position, arguments and
-  result. A call without a usable tool name, and a call `transfer_to_X` before an agent X was seen,
-  do not count as seen.
+- If all calls below a missing parent have the same name, the parent may be a wrapper that reports
+  one of them. So they count as one call of that name, with unknown position, arguments and result.
+  A call without a usable tool name, and a call `transfer_to_X` before an agent X was seen, do not
+  count as seen.
 - Absent arguments and results may still arrive; arguments that are not an object may change.
 - A criterion that selects by `agent`, `root` or `attributes` gives no verdict until the root is
   present and is an agent run that has ended. A criterion that selects by `service` gives no verdict

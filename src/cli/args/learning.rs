@@ -20,10 +20,10 @@ pub struct Learn {
     #[arg(long, value_name = "FILE", default_value = "learned.baseline.json")]
     #[arg(value_hint = ValueHint::FilePath)]
     pub baseline: PathBuf,
-    /// Skip agents with fewer runs, and rules that fewer runs follow.
+    /// Skip agents with fewer than N runs, and rules that fewer than N runs follow.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
     pub min_runs: usize,
-    /// Also learn rules broken by at most this share of the runs (0 <= SHARE < 0.5).
+    /// Also learn rules broken by at most this share of the runs concerned (0 <= SHARE < 0.5).
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = zero_to_half)]
     #[arg(allow_negative_numbers = true)]
     pub noise: f64,
@@ -41,7 +41,7 @@ pub struct Drift {
     /// Baseline that `spanscore learn` wrote.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub baseline: PathBuf,
-    /// Compare only agents with at least this many runs, here and in the baseline.
+    /// Compare only agents with at least N runs in both the recordings and the baseline.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one)]
     pub min_runs: usize,
     /// Output format.

@@ -1,6 +1,6 @@
-//! Remembers the ids of traces that were forgotten early because one peer closed too many. A trace
-//! that opens again with a remembered id is incomplete; other traces are not affected, apart from
-//! rare false positives.
+//! Remembers hashes of the ids of closed traces that were forgotten early because the traces of
+//! their peer used too much memory. A trace that opens again with such an id is incomplete. Other
+//! traces are not affected, apart from rare false positives.
 
 use super::fifo_timers::Tick;
 

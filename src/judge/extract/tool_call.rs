@@ -192,7 +192,7 @@ impl Payload {
         &self.parsed().0
     }
 
-    /// Returns true if the end is missing. Never compare a cut value as if it were whole.
+    /// Returns true if part of the value is missing. Never compare a cut value as if it were whole.
     pub fn is_cut(&self) -> bool {
         self.kept() != KeptPart::Whole
     }

@@ -374,7 +374,7 @@ proptest! {
         side in 0..2_usize,
     ) {
         let hidden = hidden.index(tree.len());
-        // A span inside a model span may record other numbers than the model span.
+        // A span inside a model span may record numbers that differ from those of the model span.
         prop_assume!(tree[hidden].kind != "model" || usage_below(&tree, hidden).is_none());
         let before = limits(&tree, "trace", &all(&tree), Cut::Whole);
         let mut less = tree.clone();

@@ -260,7 +260,7 @@ pub(crate) struct Missing {
     /// in `EarlierTurns::names`, or `None` if only an unseen turn could have made the call.
     pub(crate) earlier_turn: Option<Option<usize>>,
     /// The first call with an argument that cannot be compared: NaN, an infinity, or a number
-    /// beyond all doubles.
+    /// outside the range of an `f64`.
     pub(crate) incomparable: Option<usize>,
     /// The first call with a value that is not a number although an order or a sum reads it, and
     /// the value's path.

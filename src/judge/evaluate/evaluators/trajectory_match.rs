@@ -64,6 +64,7 @@ use crate::extract::Trajectory;
 /// | `lcs_ratio` | in order | M/n |
 /// | `edit` | in the order of the list | (max(n, m) − changes)/max(n, m) |
 ///
+/// - *changes*: the fewest calls to insert, delete or replace to make both lists equal.
 /// - `ordered` (false): `precision`, `recall` and `f1` count pairs in order.
 /// - `exact_args` (false): further arguments are forbidden.
 /// - `include_failed` (true): `false` excludes failed calls.

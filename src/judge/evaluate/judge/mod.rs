@@ -292,7 +292,7 @@ fn verdict<E>(score: &Score<E>, threshold: f64) -> Verdict {
 }
 
 /// Returns the label that the rest of a cut trace cannot change. Evaluators allow for further calls
-/// at any position. So a verdict on calls that certainly do not change is a verdict on the whole
+/// at any position. So a verdict on the calls that certainly do not change also holds for the whole
 /// trajectory.
 fn certain_verdict(
     criterion: &Criterion,

@@ -1,5 +1,5 @@
 //! Logfire's own instrumentation of the OpenAI Agents SDK: the template of a span's message
-//! identifies the span. Models are also recognised by their GenAI marks.
+//! identifies the span. Models are also recognised by their GenAI attributes.
 
 use std::borrow::Cow;
 
@@ -60,8 +60,8 @@ fn is_scrubbed(text: &str) -> bool {
     text.starts_with("[Scrubbed due to ")
 }
 
-/// Returns the name of a tool or agent. Logfire scrubs a name that mentions secrets
-/// (`authenticate`), but not the same name in the message.
+/// Returns the name of a tool or agent. Logfire scrubs a name that contains a
+/// suspicious word, such as the `auth` in `authenticate`, but not the same name in the message.
 fn name<'a>(span: &View<'a>, before: &str) -> Option<Cow<'a, str>> {
     let name = span.text(keys::PLAIN_NAME)?;
     if !is_scrubbed(&name) {
