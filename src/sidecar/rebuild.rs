@@ -43,7 +43,7 @@ pub(super) struct KeptTraces {
     /// True if a stop retains open traces in the journal, unjudged.
     keeps_open: bool,
     /// Maximum bytes of requests that wait in the journal to be scored.
-    max_unread: usize,
+    pub(super) max_unread: usize,
 }
 
 /// The journal of one scoring thread. When this value is dropped, even by a panic, other threads
@@ -116,10 +116,6 @@ impl KeptTraces {
         }
     }
 
-    pub(super) fn max_unread(&self) -> usize {
-        self.max_unread
-    }
-
     /// Returns the journals of `n_threads` threads, in the order of their partitions.
     pub(super) fn divide(self, n_threads: usize) -> Vec<KeptPartition> {
         let log = self.log.clone();
@@ -166,9 +162,6 @@ impl KeptPartition {
         telemetry: &Telemetry,
         mut beat: impl FnMut(),
     ) {
-        if self.reader.is_some() {
-            return;
-        }
         let all = Arc::clone(&self.all);
         let Some(mut past) = all.take_past(self.index) else {
             return;
@@ -196,6 +189,10 @@ impl KeptPartition {
         };
         all.need(self.index, needed);
         all.wait_for_others(&mut beat);
+    }
+
+    pub(super) fn is_rebuilt(&self) -> bool {
+        self.reader.is_some()
     }
 
     /// Reads the spans of this partition from a request's record.
@@ -232,7 +229,7 @@ impl KeptPartition {
         taken_below: u64,
         now: Instant,
     ) {
-        if self.reader.is_none() || self.need_at.is_some_and(|at| now < at) {
+        if !self.is_rebuilt() || self.need_at.is_some_and(|at| now < at) {
             return;
         }
         self.need_at = Some(now + NEED_INTERVAL);
@@ -256,7 +253,7 @@ impl KeptPartition {
 impl Drop for KeptPartition {
     fn drop(&mut self) {
         let mut state = self.all.state.lock();
-        if self.reader.is_none() {
+        if !self.is_rebuilt() {
             state.n_rebuilding -= 1;
         }
         state.n_running -= 1;

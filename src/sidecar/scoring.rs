@@ -86,7 +86,7 @@ impl ScoringQueue {
         kept: Option<KeptTraces>,
     ) -> (Self, Vec<Worker>) {
         let n_threads = judges.len();
-        let max_unread = kept.as_ref().map(KeptTraces::max_unread);
+        let max_unread = kept.as_ref().map(|kept| kept.max_unread);
         let max_queued = MAX_BATCHES + max_unread.map_or(0, |_| MAX_UNREAD);
         let kept = kept.map(|kept| kept.divide(n_threads));
         let mut kept = kept.into_iter().flatten();
@@ -176,9 +176,13 @@ impl ScoringQueue {
             });
             if let Err(TrySendError::Full(arrived) | TrySendError::Disconnected(arrived)) =
                 self.senders[index].try_send(arrived)
-                && let QueuedSpans::InMemory(batch) = arrived.spans
             {
-                self.mark_unscored(batch);
+                match arrived.spans {
+                    QueuedSpans::InMemory(batch) => self.mark_unscored(batch),
+                    QueuedSpans::InJournal { n_spans, .. } => {
+                        SpansUnscored { n_spans }.emit(&shared.telemetry);
+                    }
+                }
             }
         };
         match self.senders.len() {

@@ -29,13 +29,15 @@ events! {
     }
 
     /// A request that waited in the journal for scoring cannot be read.
-    JournaledSpansUnread { n_spans: usize, why: String } (telemetry) {
+    JournaledSpansUnread { n_spans: usize, why: String, is_logged: bool } (telemetry) {
         telemetry.metrics.unscored_spans.add([], n_spans as u64);
-        tracing::error!(
-            n_spans,
-            why,
-            "cannot read spans for scoring from the journal; open traces are incomplete"
-        );
+        if is_logged {
+            tracing::error!(
+                n_spans,
+                why,
+                "cannot read spans for scoring from the journal; open traces are incomplete"
+            );
+        }
     }
 
     /// Spans were forwarded, but belong to no trace: their trace or span id is empty or all zero.

@@ -20,7 +20,8 @@ use crate::sidecar::now;
 use crate::sidecar::rebuild::KeptPartition;
 use crate::telemetry::{
     AlarmsPostponed, Heartbeat, JournaledSpansUnread, RevisionsLost, ServiceTorn, SessionsJudged,
-    SpansLate, Telemetry, TraceHalfArrived, TracesClosed, TracesHeld, TracesJudged, TracesTorn,
+    SpansLate, Telemetry, Throttled, TraceHalfArrived, TracesClosed, TracesHeld, TracesJudged,
+    TracesTorn,
 };
 
 /// Maximum number of batches that are inserted before due traces are closed again.
@@ -83,6 +84,7 @@ impl Worker {
             is_draining: false,
             keeps_up: true,
             sizes: None,
+            unread: Throttled::default(),
         };
         running.rebuild();
         while running.run_round() {}
@@ -104,6 +106,8 @@ struct Running<'a> {
     /// True if the last round emptied the queue.
     keeps_up: bool,
     sizes: Option<Sizes>,
+    /// Limits the log lines about unreadable records.
+    unread: Throttled,
 }
 
 impl Running<'_> {
@@ -141,7 +145,7 @@ impl Running<'_> {
 
     /// Rebuilds the traces from the journal, if it was opened since the last call.
     fn rebuild(&mut self) {
-        if let Some(kept) = &mut self.kept {
+        if let Some(kept) = self.kept.as_mut().filter(|kept| !kept.is_rebuilt()) {
             let (rules, telemetry) = (Arc::clone(&self.output.rules), self.output.telemetry);
             let output = &mut self.output;
             kept.rebuild(&mut self.pipeline, &rules, now(), telemetry, || {
@@ -182,6 +186,7 @@ impl Running<'_> {
     /// Inserts queued batches, beginning with `first`. Returns one more than the number of the last
     /// journal record that was inserted.
     fn take_queued(&mut self, first: Option<Box<Arrived>>) -> u64 {
+        let rules = Arc::clone(&self.output.rules);
         let (mut taken_below, mut n_taken) = (0, 0);
         let mut next = first;
         while n_taken < MAX_BATCHES_AT_ONCE
@@ -191,7 +196,7 @@ impl Running<'_> {
             if let Some(record) = arrived.record {
                 taken_below = record + 1;
             }
-            self.take(*arrived);
+            self.take(&rules, *arrived);
         }
         self.keeps_up = n_taken < MAX_BATCHES_AT_ONCE;
         if self.keeps_up {
@@ -200,22 +205,23 @@ impl Running<'_> {
         taken_below
     }
 
-    fn take(&mut self, arrived: Arrived) {
+    fn take(&mut self, rules: &Rules, arrived: Arrived) {
         let Arrived {
             at,
             charge,
             record,
             spans,
         } = arrived;
-        heap::took(charge.n_bytes());
         // Restored spans of a trace must be inserted before queued ones.
         self.rebuild();
-        let rules = Arc::clone(&self.output.rules);
         let batch = match spans {
-            QueuedSpans::InMemory(batch) => batch,
+            QueuedSpans::InMemory(batch) => {
+                heap::took(charge.n_bytes());
+                batch
+            }
             QueuedSpans::InJournal { peer, n_spans } => {
                 let read = record.zip(self.kept.as_mut());
-                let read = read.map(|(record, kept)| kept.read(record, peer, &rules));
+                let read = read.map(|(record, kept)| kept.read(record, peer, rules));
                 match read.unwrap_or_else(|| Err("there is no journal".to_owned())) {
                     Ok(batch) => batch,
                     Err(why) => return self.miss(n_spans, why),
@@ -226,8 +232,8 @@ impl Running<'_> {
         self.time = later(self.time, at);
         let (pipeline, output) = (&mut self.pipeline, &mut self.output);
         let taken = match record {
-            Some(record) => pipeline.take_record(&rules, batch, record, self.time, output),
-            None => pipeline.take_into(&rules, batch, self.time, output),
+            Some(record) => pipeline.take_record(rules, batch, record, self.time, output),
+            None => pipeline.take_into(rules, batch, self.time, output),
         };
         SpansLate {
             n_taken: taken.n_late,
@@ -242,7 +248,12 @@ impl Running<'_> {
         let now = now();
         self.pipeline.restore_memory(now.unix_nanos);
         self.pipeline.mark_restored_incomplete(now);
-        JournaledSpansUnread { n_spans, why }.emit(self.output.telemetry);
+        JournaledSpansUnread {
+            n_spans,
+            why,
+            is_logged: self.unread.ready((), now.instant).is_some(),
+        }
+        .emit(self.output.telemetry);
     }
 
     fn judge_due(&mut self) {

@@ -81,26 +81,27 @@ impl Behind {
     }
 
     fn unscored(&self) -> u64 {
-        let name = "spanscore_unscored_spans_total";
-        self.telemetry.counter(name, &[])
+        unscored(&self.telemetry)
     }
 
     /// Runs the threads until all batches and traces are judged.
     fn judge(self) -> (Told, u64) {
-        let unscored = self.unscored();
+        let unscored_before = self.unscored();
         drop(self.queue);
         let threads = self.workers.into_iter();
         let threads: Vec<_> = threads
             .map(|worker| thread::spawn(move || worker.run()))
             .collect();
         threads.into_iter().for_each(|it| it.join().unwrap());
-        let unread = self
-            .telemetry
-            .counter("spanscore_unscored_spans_total", &[]);
+        let n_unread = unscored(&self.telemetry) - unscored_before;
         self.keeping.end();
         let told = self.judgements.try_iter().flatten().collect();
-        (told, unread - unscored)
+        (told, n_unread)
     }
+}
+
+fn unscored(telemetry: &Telemetry) -> u64 {
+    telemetry.counter("spanscore_unscored_spans_total", &[])
 }
 
 #[test]
