@@ -55,10 +55,11 @@ pub struct Assemble {
     pub warm_up: Option<Duration>,
     /// Maximum time that a trace stays open; then it is judged as cut short.
     pub expired: Duration,
-    /// Maximum number of spans of one trace, at least 1; the trace is then judged as cut short.
+    /// Maximum number of spans of one trace, at least 1. A trace that reaches it is judged as cut
+    /// short.
     pub span_limit: usize,
-    /// Maximum bytes of stored attributes of one trace; the trace is then judged as cut short.
-    /// Never more than a quarter of `open.max_size`.
+    /// Maximum bytes of stored attributes of one trace, never more than a quarter of
+    /// `open.max_size`. A trace that reaches it is judged as cut short.
     pub size_limit: ByteSize,
     /// Open traces.
     pub open: OpenTraces,

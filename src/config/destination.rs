@@ -41,7 +41,8 @@ pub struct Endpoint {
     pub tls: bool,
     /// Host name or address, without brackets.
     pub host: String,
-    /// Port, always explicit: by default 4317 for gRPC, 4318 for HTTP, or the scheme's port.
+    /// Port. If the configuration contains none, the default of [`Self::parse`] or of
+    /// [`Self::parse_url`].
     pub port: u16,
     /// Base path; empty, or with a leading `/` and without a trailing one.
     pub base_path: String,

@@ -21,8 +21,8 @@ pub struct RunExpectations {
     /// span: not at all; by naming registered criteria (`spanscore.criteria`); or also by its own
     /// `evaluate` block (`spanscore.expect`). A run can only add criteria.
     pub from_spans: FromSpans,
-    /// Maximum bytes of these attributes on one span, at least 1; if they are longer, the run's
-    /// expectation gets the label `error`.
+    /// Maximum bytes of `spanscore.criteria` and `spanscore.expect` on one span, at least 1; if
+    /// they are longer, the run's expectation gets the label `error`.
     pub max_size: ByteSize,
     /// Example file, relative to this file, in the format of `replay --examples`: the expectations
     /// for the run of each `test.case.id`.

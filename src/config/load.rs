@@ -106,7 +106,7 @@ impl Config {
             drop_extensions(&mut root);
             interpolation.apply(&mut root, &mut texts, &mut problems);
             read_key_files(&mut root, &mut interpolation, &texts, &mut problems);
-            // A value that a variable overrides is still a mistake in the file.
+            // A wrong value in the file is a mistake even if a variable overrides it.
             read_config(&mut root.clone(), Extent::Part, &texts, &mut problems);
         } else {
             texts.add("defaults", "", TextKind::Variable);

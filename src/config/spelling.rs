@@ -13,8 +13,8 @@ const MARKS: [&str; 5] = [
     "function_call",
     "tool-call",
 ];
-/// Maximum length in characters of a value that can be a mark, a name or an id; other texts are
-/// longer.
+/// Length in characters up to which a value is probably a mark, a name or an id. Attributes with
+/// longer values are tried last.
 const LONGEST_MARK: usize = 40;
 
 /// A guess at the attributes that a framework uses for tool calls.

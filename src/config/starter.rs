@@ -158,8 +158,8 @@ fn proposed(kinds: &[Kind<'_>], all: &BTreeSet<GroupKey>) -> Vec<Value> {
     with_shared.map(criterion).collect()
 }
 
-/// Returns limits that are well above the effort of the recorded runs, so that they stop only runs
-/// that are out of hand.
+/// Returns limits that are well above the effort of the recorded runs, so that only runs that are
+/// out of hand exceed them.
 fn proposed_limits(kinds: &[Kind<'_>], all: &BTreeSet<GroupKey>) -> Vec<Value> {
     const LEAST_REPEATS: u64 = 2;
     let mut taken = BTreeMap::new();

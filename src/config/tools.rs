@@ -15,8 +15,8 @@ pub(super) struct Section {
     /// Attributes that name a tool. A span with one of them is a tool call unless a convention
     /// recognises it.
     name_attributes: Vec<String>,
-    /// Names of tools that are not calls, such as pseudo-tools. A configured list replaces the
-    /// default list.
+    /// Names of tools whose spans are not tool calls, such as pseudo-tools. A configured list
+    /// replaces the default list.
     ignore: Vec<String>,
     /// Calls that are transfers between agents: `auto`, `off`, or a list of globs.
     handoffs: extract::Handoffs,

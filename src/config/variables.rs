@@ -233,7 +233,7 @@ fn put(
     texts: &mut Texts,
     problems: &mut Problems,
 ) {
-    // A list of writers contains their keys.
+    // A list of writers may contain API keys.
     let secret =
         path.iter().any(|key| key == "writers") || may_be_secret(path) || holds_credentials(text);
     let source = texts.add(

@@ -1,4 +1,5 @@
-//! Checks the sections that describe peers: endpoint against protocol, TLS, headers.
+//! Checks the sections that describe peers: whether the endpoint fits the protocol, and the TLS
+//! settings and headers.
 
 use std::collections::BTreeMap;
 

@@ -61,7 +61,7 @@ fn every_wrong_field_about_values_is_reported_at_its_place() {
     insta::assert_snapshot!(report_of(VALUES));
 }
 
-/// The fields of a criterion, one of them without a value, and the path of the empty field.
+/// Texts of a criterion with one empty field, each with the path of that field.
 const NULLS: &[(&str, &str)] = &[
     ("description: ~", "description"),
     ("select: ~", "select"),
