@@ -48,7 +48,8 @@ fn outbound(trace_id: TraceId, request: WriterRequest) -> OutboundRequest {
             path: target.path,
         }
     });
-    // A score belongs to a trace, whatever signal the request has.
+    // A request to an API has no OTLP signal. It gets the signal of traces, because a score belongs
+    // to a trace.
     OutboundRequest {
         route: Route::Api {
             trace_id,

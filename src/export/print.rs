@@ -92,7 +92,7 @@ impl Printer {
         self.shared.changed.notify_one();
         let done = self.done.lock().take();
         if let Some(done) = done {
-            // Return the number of unwritten texts in both cases.
+            // A timeout is no error, because the number of unwritten texts is returned in any case.
             let _ = tokio::time::timeout_at(deadline.into(), done).await;
         }
         self.shared.state().texts.len()

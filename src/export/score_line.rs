@@ -15,12 +15,12 @@ use super::score_span::score_time;
 use crate::rfc3339::rfc3339;
 pub(crate) use text::Clean;
 
-/// Maximum number of call names in text for people.
+/// Maximum number of call names in human-readable text.
 const MAX_NAMES: usize = 16;
 /// Maximum number of call names in a JSON line: a runaway agent makes thousands of calls.
 const MAX_LINE_NAMES: usize = 64;
 
-/// Colours in text for people.
+/// Colours in human-readable text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Colour {
     /// ANSI escape codes.
@@ -28,7 +28,7 @@ pub enum Colour {
     Plain,
 }
 
-/// Colours and line width of text for people.
+/// Colours and line width of human-readable text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     pub colour: Colour,

@@ -95,7 +95,7 @@ pub struct ScoreMetrics {
 #[derive(Debug)]
 struct BoundSeries {
     series: SeriesTable<BoundInstruments>,
-    /// Instruments by completeness, of which there are few.
+    /// Instruments by completeness, which has few values.
     delays: BTreeMap<&'static str, BoundDelay>,
     /// Time of the first evaluation or alarm: the start time of the series of revisions and alarms.
     first_unix_nanos: Option<u64>,

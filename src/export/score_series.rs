@@ -15,10 +15,11 @@ pub(super) const MAX_NAME_LENGTH: usize = 64;
 /// Maximum number of label combinations, including folded ones. Each has a series for every
 /// verdict.
 pub(super) const MAX_COMBINATIONS: usize = 1_000;
-/// Numbers of combinations that are reserved for folded labels. After 750 combinations, service and
-/// agent are folded; after 968, also the criterion. Then only the evaluator differs, so 32 are
-/// enough.
+/// Number of combinations that are reserved for labels with folded service and agent: both are
+/// folded after 750 combinations.
 const KEPT_FOR_CRITERIA: usize = 218;
+/// Number of combinations that are reserved for labels in which the criterion is folded, too, after
+/// 968 combinations. Then only the evaluator differs, so 32 are enough.
 const KEPT_FOR_REST: usize = 32;
 
 /// The labels of one evaluation without its verdict.

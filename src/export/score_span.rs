@@ -97,9 +97,9 @@ fn span_id_of(mut hash: Sha256, revision: u32) -> SpanId {
 }
 
 /// Returns the key under which a backend stores a score, equal for all revisions: the first 16
-/// bytes of the digest for revision 0, in hex. The key is longer than a span id because it must be
-/// unique among all traces. For a session the key is the verdict's id, because the last turn, to
-/// which the score belongs, may change.
+/// bytes, in hex, of the digest that [`score_span_id`] computes for revision 0. The key is longer
+/// than a span id because it must be unique among all traces. For a session the key is the
+/// verdict's id, because the last turn, to which the score belongs, may change.
 pub(super) fn score_key(evaluation: &Evaluation, evaluated: SpanId) -> String {
     let (trace_id, name) = (evaluation.trajectory.trace_id, evaluation.criterion.name());
     let hash = evaluation.session_hash();
@@ -146,8 +146,8 @@ pub(super) fn evaluation_attributes(attributes: &mut Attributes<'_>, evaluation:
     }
 }
 
-/// Writes the copied attributes. If the evaluated span names its agent or session under other keys,
-/// writes the extracted name, because dashboards group runs by exactly these keys.
+/// Writes the copied attributes. If the evaluated span names its agent or session under another
+/// key, writes the extracted name under the copied key, because dashboards group runs by that key.
 pub(super) fn copied_attributes(
     attributes: &mut Attributes<'_>,
     trajectory: &Trajectory,

@@ -2,7 +2,8 @@
 //!
 //! Scoring never waits for a listener: each listener has a separate bounded queue, which drops and
 //! counts its oldest lines. Rendering a line can cost more than a judgement. So without listeners
-//! only a few lines per second are rendered, for listeners that later request recent lines.
+//! only [`MAX_RECENT_A_SECOND`] lines per second are rendered, for listeners that later request
+//! recent lines.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard};

@@ -30,9 +30,10 @@ use super::stream::{
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Size of the frames into which lines are joined, in bytes.
 const FRAME_SIZE: usize = 16 << 10;
-/// Maximum length and number of the query's values: matching a glob takes time proportional to
-/// pattern × text in the worst case.
+/// Maximum length of a query's value in bytes: in the worst case, matching a glob takes time
+/// proportional to pattern × text.
 const MAX_VALUE: usize = 256;
+/// Maximum number of values of a query.
 const MAX_VALUES: usize = 16;
 
 pub(super) fn routes(stream: Arc<ScoreStream>) -> Router {

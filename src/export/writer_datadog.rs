@@ -3,7 +3,7 @@
 //! `POST /api/intake/llm-obs/v2/eval-metric`. For spans that arrived over OpenTelemetry, Datadog
 //! requires the tag `source:otel` and decimal ids; labels are ASCII letters, digits and
 //! underscores, begin with a letter and have at most 200 characters. Datadog documents no key that
-//! would overwrite an evaluation: readers use the latest one of a span and label.
+//! would overwrite an evaluation: readers use the latest evaluation of a span and label.
 
 use serde_json::{Value, json};
 

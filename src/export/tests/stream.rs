@@ -185,8 +185,8 @@ fn who_leaves_makes_room_for_others() {
     assert!(stream.listen(ScoreFilter::default(), 0).is_ok());
 }
 
-/// A stopping sidecar may need a long time to deliver its queue. Listeners that were told to
-/// reconnect would reconnect repeatedly.
+/// A stopping sidecar may need a long time to deliver its queue. A listener that reconnects in that
+/// time must be refused; otherwise it would get an empty stream and reconnect repeatedly.
 #[test]
 fn an_ended_stream_has_recent_lines_and_no_others() {
     let (stream, _) = stream();
