@@ -153,7 +153,7 @@ pub struct Sidecar {
     forwarding: JoinSet<Undelivered>,
     journal: Vec<Keeping>,
     exporting: export::ExportTasks,
-    /// Tasks that report silence and follow the memory limit and the peers.
+    /// Tasks that warn if no request arrives, and that follow the memory limit and the peers.
     background: JoinSet<()>,
     deadline: Duration,
     quiet: Duration,

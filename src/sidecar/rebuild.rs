@@ -20,8 +20,8 @@ use crate::telemetry::{
     JournalSilence, JournalTracesUnread, Telemetry, TracesKeptOpen, TracesRestored,
 };
 
-/// If no process ran for at most this time, senders are still retrying after the start, and
-/// complete the traces. The default timeout of OTLP exporters is 10 s.
+/// If the time without a process was at most this long, senders are still retrying after the start,
+/// and complete the traces. The default timeout of OTLP exporters is 10 s.
 const SENDERS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Interval at which the threads report to the journal which records they need.
@@ -152,8 +152,8 @@ impl KeptTraces {
 impl KeptPartition {
     /// Rebuilds the open traces of this thread, once the journal is open. Then waits for the other
     /// threads, because one thread's trace may have results for another thread's trace. Traces
-    /// settle as if their spans had arrived now. Until then no request is accepted, so no new span
-    /// arrives before the rebuilt ones.
+    /// settle as if their spans had arrived now. No request is accepted before the journal is open,
+    /// so every new span arrives after the rebuilt ones.
     pub(super) fn rebuild<C: CrossTraceAccess>(
         &mut self,
         pipeline: &mut Pipeline<C>,
@@ -167,7 +167,8 @@ impl KeptPartition {
             return;
         };
         pipeline.mark_judged();
-        // The silence ends when the journal is opened, even if this thread reads it later.
+        // The time without a process ends when the journal is opened, even if this thread reads the
+        // journal later.
         let silence = past.silence;
         let is_whole = is_patient(silence);
         if is_whole && !all.kept.has_peers {

@@ -20,8 +20,9 @@ use crate::telemetry::{RecordingBegun, RecordingFailed};
 
 /// Maximum bytes of all files of the folder.
 const MAX_SIZE: u64 = 64 << 20;
-/// Maximum bytes, and maximum number, of queued requests.
+/// Maximum bytes of queued requests.
 const MAX_WAITING: usize = 4 << 20;
+/// Maximum number of queued requests.
 const MAX_REQUESTS: usize = 256;
 
 /// Enqueues requests for the recorder. Never waits.

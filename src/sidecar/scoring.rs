@@ -130,8 +130,8 @@ impl ScoringQueue {
     }
 
     /// Enqueues a batch for scoring. If the queue's memory is full, enqueues only the number of the
-    /// journal record. Without a record, counts the batch as unscored and marks its traces. Record
-    /// numbers only increase.
+    /// journal record. Without a record, counts the batch as unscored and marks its traces. The
+    /// caller offers records in the order of their numbers.
     pub(super) fn offer(&self, batch: Batch, record: Option<RequestRecord>) {
         self.enqueue_or_mark(batch, record);
         if let Some(record) = record {

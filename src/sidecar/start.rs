@@ -398,7 +398,8 @@ impl Ground {
         admin
     }
 
-    /// Starts the tasks that report silence and follow the memory limit and the peers.
+    /// Starts the tasks that warn if no request arrives, and that follow the memory limit and the
+    /// peers.
     fn start_background(self, intake: &RequestIntake, last_request: &LastRequest) -> JoinSet<()> {
         let mut background = JoinSet::new();
         let addresses = self.addresses;

@@ -80,7 +80,7 @@ impl Sidecar {
         drop(intake);
         let judged = tokio::task::spawn_blocking(move || {
             for thread in scoring {
-                // If the thread panicked, the panic was reported then.
+                // A panic of the thread has already been reported.
                 let _ = thread.join();
             }
         });
@@ -91,7 +91,7 @@ impl Sidecar {
         // 3. All queues deliver until the deadline. Undelivered items stay in the journal, or are
         // dropped.
         forward.close(deadline_at);
-        // If a delivery panicked, the panic was reported, and the stop must continue.
+        // A panic of a delivery has already been reported, and the stop must continue.
         let forwarded = async { while forwarding.join_next().await.is_some() {} };
         let ((), scores_left) = tokio::join!(forwarded, exporting.drain(deadline_at));
 

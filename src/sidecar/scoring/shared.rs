@@ -107,7 +107,7 @@ pub(super) struct Unscored {
 pub(super) struct Arrived {
     /// Time of arrival. Timers count from the arrival, not from the end of the wait in the queue.
     pub(super) at: Now,
-    /// The charge of the request. All its batches share it, because they share memory.
+    /// The charge of the request, shared by all its batches, because they share memory.
     pub(super) charge: Arc<Charge>,
     /// The number of the request's journal record.
     pub(super) record: Option<u64>,

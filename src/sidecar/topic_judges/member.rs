@@ -336,10 +336,11 @@ impl Member {
         Ok(())
     }
 
-    /// Queries leaders for the ends of their logs. If no record is queued and a judgement is due,
-    /// queries soon, because only the answer advances the log's time; otherwise every `ASK_IDLE`. A
-    /// query may block for as long as the library polls, and no query starts more than `ASK_FOR`
-    /// after the first one. So the partitions that have waited longest are queried first.
+    /// Queries leaders for the ends of their logs: every `ASK_DUE` if no record is queued and a
+    /// judgement is due, because only the answer advances the log's time, and else every
+    /// `ASK_IDLE`. A query may block for as long as the library polls. After `ASK_FOR`, the
+    /// remaining queries wait for the next call, so the partitions that have waited longest are
+    /// queried first.
     fn ask_leaders(&mut self) {
         let begun = now();
         let by = begun.unix_nanos.saturating_sub(LEADERS_CLOCK);

@@ -61,8 +61,8 @@ pub(super) struct JudgedPartition {
     taken_over: Option<Instant>,
     /// The last mark whose judgements have all been delivered.
     left: Option<LogMark>,
-    /// Later marks, each with a number. The mark's judgements are delivered once all scores below
-    /// the number are delivered.
+    /// Later marks, each with a ticket number. The mark's judgements are delivered once all scores
+    /// with lower ticket numbers are delivered.
     leaving: VecDeque<(u64, LogMark)>,
     last_mark: Option<LogMark>,
     /// Unix time in nanoseconds up to which the last commit allows judgements.
@@ -81,8 +81,8 @@ pub(super) struct JudgedPartition {
     committed: Option<(i32, CommittedOffset)>,
     /// The first record of `inbox`, while it is written to the set-aside topic.
     unreadable: Option<UnreadRecord>,
-    /// The topic's number of partitions when the group began with this partition. Partitions with
-    /// higher numbers were added later.
+    /// The topic's number of partitions when the group began to read this partition. Partitions
+    /// with this number or a higher one were added later.
     n_at_start: Option<i32>,
 }
 
@@ -222,12 +222,13 @@ impl JudgedPartition {
         mark
     }
 
-    /// Adds a mark whose judgements are delivered when all scores below `below` are delivered.
+    /// Adds a mark whose judgements are delivered once all scores with ticket numbers below `below`
+    /// are.
     pub(super) fn leaves(&mut self, mark: LogMark, below: u64) {
         self.leaving.push_back((below, mark));
     }
 
-    /// Records that all scores below `low` are delivered.
+    /// Records that all scores with ticket numbers below `low` are delivered.
     pub(super) fn delivered(&mut self, low: u64) {
         while let Some((_, mark)) = self.leaving.pop_front_if(|(below, _)| *below <= low) {
             self.left = Some(mark);

@@ -148,7 +148,8 @@ impl JudgesStatus {
         }
     }
 
-    /// Writes the lag of lost partitions, because another process may or may not judge them.
+    /// Writes the lag of lost partitions as if nobody judged them, because this process cannot know
+    /// whether another process does.
     fn write_lost(&self, held: &BTreeMap<i32, PartitionStatus>, page: &mut MetricsPage) {
         let time = now().unix_nanos;
         let mut all: BTreeMap<i32, u64> = BTreeMap::new();
