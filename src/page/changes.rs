@@ -39,7 +39,8 @@ impl Changes {
         let (n_remembered, ..) = runs.sizes();
         let totals = runs.totals();
         let oldest = runs.newest_first().last().map_or(0, |run| run.number);
-        // A scoring thread may wait for the lock, so copy only pointers under it, and mostly none.
+        // A scoring thread may wait for the lock, so copy only pointers under it, and none if
+        // nothing has changed.
         let all: Vec<Arc<RememberedRun>> = if totals.n_changes > since {
             let changed = runs.newest_first().filter(|run| run.change > since);
             changed.cloned().collect()

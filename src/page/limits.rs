@@ -1,6 +1,7 @@
 //! Limits on the size of a run in the list. The memory of runs reserves space for a run of this
 //! size.
 
-/// Maximum number of calls in a line of the list, and maximum length of a name in characters.
+/// Maximum number of calls in a line of the list.
 pub(super) const MAX_LISTED_CALLS: usize = 48;
+/// Maximum length of a name in the list, in characters.
 pub(super) const MAX_LISTED_NAME: usize = 120;

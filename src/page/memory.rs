@@ -265,7 +265,7 @@ impl RunMemory {
             all.clear();
         }
         if whole.completeness != CloseReason::Open {
-            // The alarms of the open run are replaced by its verdicts, which follow.
+            // The verdicts of the closed run replace the alarms of the open run.
             let is_of_session = |it: &Evaluation| it.criterion.scope() == Scope::Session;
             all.retain(|it| it.stage != Stage::Alarm || is_of_session(it));
         }
@@ -413,7 +413,7 @@ impl RememberedRun {
         let n_calls = trajectory.tool_calls.len();
         let size = size_of_run(trajectory, evaluations, copy.has_values);
         let is_large = size > copy.max_size;
-        // Stored evidence may refer to any call. If the calls of a run are cut, it is stored
+        // Stored evidence may refer to any call. A run whose calls are cut is therefore stored
         // without evidence.
         let max_calls = if is_large { MAX_CALLS_OF_LARGE } else { usize::MAX };
         let kept = |trajectory: &Arc<Trajectory>| {

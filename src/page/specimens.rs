@@ -14,7 +14,8 @@ use otlp::wire::{delimited_fields, fields};
 
 use crate::config::Spelling;
 
-/// Number of spans after the start that are all read: a developer who tries out an agent sends few.
+/// Number of spans after the start, all of which are read: a developer who tries an agent sends
+/// few.
 const AT_FIRST: usize = 4_096;
 /// Later, one span out of this many is read.
 const ONE_OF: usize = 64;

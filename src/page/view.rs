@@ -14,8 +14,9 @@ use crate::rfc3339::rfc3339;
 
 /// Maximum number of evaluations in an entry of the list.
 const MAX_LISTED_EVALUATIONS: usize = 64;
-/// Maximum number of shown calls of one run, and maximum length of a name in characters.
+/// Maximum number of shown calls of one run.
 const MAX_CALLS: usize = 2_000;
+/// Maximum length of a name in characters.
 const MAX_NAME: usize = 1_024;
 /// Maximum number of shown agent runs.
 const MAX_AGENT_RUNS: usize = 500;
