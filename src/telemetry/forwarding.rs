@@ -113,7 +113,7 @@ events! {
     }
 }
 
-/// The queues that wait for each endpoint that is down. Telemetry and all shapes of scores mostly
+/// The queues that wait for each endpoint that is down. Telemetry and all shapes of scores usually
 /// go to one endpoint, each from a separate queue; only one of the queues logs an outage.
 #[derive(Debug, Default)]
 pub(super) struct Outages(BTreeMap<String, BTreeSet<&'static str>>);

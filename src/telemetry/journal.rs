@@ -245,7 +245,7 @@ events! {
         }
     }
 
-    /// No process ran for longer than senders retry.
+    /// The time without a running process was longer than senders retry.
     JournalSilence { silence: Duration, n_open: usize } () {
         tracing::warn!(
             silent_secs = silence.as_secs(),

@@ -110,7 +110,7 @@ metrics! {
     scores_dropped: Counter["shape", "reason"] = "spanscore_scores_dropped_total";
     /// Scores acknowledged by their destination, by shape
     scores_sent: Counter["shape"] = "spanscore_scores_sent_total";
-    /// Sessions that got their final verdicts, again after a late turn
+    /// Sessions that got their final verdicts, by completeness; counted again after a late turn
     sessions_judged: Counter["completeness"] = "spanscore_sessions_judged_total";
     /// Spans forwarded unscored because their trace or span id is empty or all zero
     spans_without_ids: Counter[] = "spanscore_spans_without_ids_total";
@@ -141,7 +141,7 @@ metrics! {
     criteria: Gauge["source"] = "spanscore_criteria";
     /// Capacity of a queue in bytes, by queue
     exporter_queue_capacity: Gauge["queue"] = "spanscore_exporter_queue_capacity_bytes";
-    /// Bytes in a queue, by queue: forward is the original telemetry, score_… are scores
+    /// Bytes in a queue, by queue: forward (original telemetry), score_… (scores) and others
     exporter_queue_size: Gauge["queue"] = "spanscore_exporter_queue_size_bytes";
     /// 1 while a client of Kafka has a connection to a broker, by client: writer, judge
     kafka_connected: Gauge["client"] = "spanscore_kafka_connected";
