@@ -59,8 +59,8 @@ fn ask(address: SocketAddr, is_tls: bool, timeout: Duration) -> io::Result<(bool
     if !is_tls {
         return exchange(address, stream);
     }
-    // Do not verify the certificate, like the kubelet: it names the host that clients connect to,
-    // and the exchange contains no secrets.
+    // Do not verify the certificate; the kubelet does not verify it either. A certificate names the
+    // host that clients connect to, not this address, and the exchange contains no secrets.
     let tls = ClientTls {
         insecure_skip_verify: true,
         ..ClientTls::default()

@@ -1,5 +1,6 @@
-//! Writes evaluations as a JUnit report: one suite per criterion, one case per run. A run's case
-//! has the same name in every recording, because CI systems compare reports by these names.
+//! Writes evaluations as a JUnit report: one suite per criterion, one case per run. The name of a
+//! run's case stays the same from report to report, because CI systems compare reports by these
+//! names.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -30,7 +30,7 @@ pub struct NoConfiguration;
 
 impl Args for NoConfiguration {
     fn augment_args(command: clap::Command) -> clap::Command {
-        // clap replaces a global argument by a subcommand's argument with the same id.
+        // clap replaces a global argument with a subcommand's argument that has the same id.
         let global = Global::augment_args(clap::Command::new("global"));
         command.args(
             global
