@@ -37,7 +37,7 @@ impl<'a> Choice<'a> {
                 node,
                 nulls: self.nulls,
             },
-            // A word alone needs no value, so an empty section is read.
+            // A word alone has no settings, so they are read from an empty section.
             None => Reader::new(&NOTHING).allowing_empty_sections(),
         }
     }
