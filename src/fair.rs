@@ -4,9 +4,9 @@
 //! 1. **[`FairBudget`]**, for acknowledged requests: a peer may add bytes if its total stays at
 //!    most seven times the bytes that remain free.
 //! 2. **[`EvictingBudget`]**, for connections and unacknowledged requests: if the budget is full, a
-//!    new reservation evicts a reservation of the peer that uses most, unless that peer would then
-//!    use no more than the peer of the new reservation. A peer's own reservations are evicted only
-//!    if idle.
+//!    new reservation evicts a reservation of the peer that uses most, provided that this peer uses
+//!    more than the new reservation's peer would then use. Otherwise only an idle reservation of the
+//!    same peer can be evicted.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -26,9 +26,9 @@ use crate::sync::Mutex;
 /// Idle time after which a reservation may be evicted for a new one of the same peer.
 const STANDS_STILL_AFTER: Duration = Duration::from_secs(1);
 
-/// Idle time after which a reservation may be evicted for a brief one of the same peer. A request
-/// that advances receives bytes more often than this; a request that lacks only its last byte does
-/// not.
+/// Idle time after which a reservation may be evicted for a brief request of the same peer. A
+/// request that advances receives bytes more often than this; a request that lacks only its last
+/// byte does not.
 const PAUSES_AFTER: Duration = Duration::from_millis(50);
 
 /// A budget for acknowledged bytes. Unlike reservations, charged bytes cannot be evicted.
@@ -48,8 +48,8 @@ pub struct Charge {
     n_bytes: usize,
 }
 
-/// A budget whose reservations can be evicted, for example of connections or of requests that are
-/// being received.
+/// A budget whose reservations can be evicted. It limits connections, or requests that are being
+/// received.
 #[derive(Debug)]
 pub(crate) struct EvictingBudget {
     max: Bound,
@@ -304,8 +304,8 @@ impl Reservations {
         let yields = |it: &Reserved| {
             let paused_for = now - it.moved;
             let stands_still = paused_for >= STANDS_STILL_AFTER;
-            // A newcomer cannot use the bytes of a busy reservation before the reservation is
-            // dropped.
+            // Evicting a busy reservation of the same peer would not help: until it is dropped, its
+            // bytes count for that peer.
             share != newcomer.share
                 || (by == ShareMeasure::Things && stands_still)
                 || (!it.is_busy
@@ -320,9 +320,9 @@ impl Reservations {
             .map(|(number, _)| *number)
     }
 
-    /// Evicts a reservation and immediately releases its bytes, because most are dropped within a
-    /// moment. If the budget limits bytes, the bytes of a busy reservation count for its peer until
-    /// it is dropped.
+    /// Evicts a reservation and immediately releases its bytes, because most evicted reservations
+    /// are dropped within a moment. If the budget limits bytes, the bytes of a busy reservation
+    /// count for its peer until it is dropped.
     fn evict(&mut self, number: u64, by: ShareMeasure) {
         let Some(it) = self.by_number.get_mut(&number) else {
             return;

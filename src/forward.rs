@@ -58,8 +58,8 @@ pub enum ForwardError {
 /// Enqueues the receivers' requests for all outlets. Clones share the outlets.
 #[derive(Debug, Clone)]
 pub struct ForwardHandle {
-    /// The topic is first: if the downstream refuses a request, the sender repeats it, and only a
-    /// topic may contain it twice.
+    /// The topic is first: if the downstream then refuses a request, its sender repeats it, and
+    /// only a topic may contain duplicates.
     outlets: Vec<Outlet>,
     headers: Option<SentHeaders>,
     telemetry: Arc<Telemetry>,
@@ -149,7 +149,7 @@ impl ForwardHandle {
     pub fn offer(&self, request: OutboundRequest) -> Result<(), QueueRefusal> {
         let (signal, n_items) = (request.signal, request.n_items);
         let parts = self.parts_of(request).into_iter();
-        // If an outlet refuses, the charges of the others are released on drop.
+        // If an outlet refuses, the earlier charges are released on drop.
         let charged = parts.map(|(queue, part)| Ok((queue, queue.charge(part)?)));
         let charged: Vec<_> = charged.collect::<Result<_, QueueRefusal>>()?;
         if charged.is_empty() {

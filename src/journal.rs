@@ -86,7 +86,7 @@ impl Keeping {
     /// Writes the cursor and stops the thread. Blocks.
     pub fn end(self) {
         self.log.end();
-        // If the thread panicked, the panic was reported then.
+        // A panic of the thread has already been reported.
         let _ = self.thread.join();
     }
 }

@@ -368,7 +368,8 @@ struct Ending {
 }
 
 impl Ending {
-    /// Waits until the port closes. Returns `true` if another connection needs the slot instead.
+    /// Waits until the port closes or another connection needs the slot. Returns `true` in the
+    /// second case.
     async fn begins(&mut self) -> bool {
         tokio::select! {
             () = self.slot.evicted() => true,

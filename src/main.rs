@@ -13,7 +13,7 @@ fn main() -> ExitCode {
 }
 
 /// The environment is read once, here, so that tests can pass any environment to all other code.
-/// Variables that are not UTF-8 are skipped, because none of spanscore's variables is.
+/// Variables that are not UTF-8 are skipped, because all variables of spanscore are UTF-8.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is the one place that reads the environment"

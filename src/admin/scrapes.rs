@@ -17,7 +17,8 @@ use crate::sync::Mutex;
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
 /// Maximum number of pages in memory. A further page evicts the oldest one and closes the
-/// connections of its readers. These have had [`SHARED_FOR`] for each newer page.
+/// connections of its readers. By then, the oldest page is at least this number times
+/// [`SHARED_FOR`] old.
 const MAX_PAGES: usize = 8;
 
 /// Bytes that are copied for a connection in one step; a connection uses no other memory for the

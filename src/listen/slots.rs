@@ -89,8 +89,8 @@ impl ConnectionSlot {
         self.reservation.evicted().await;
     }
 
-    /// Returns true if an evicted connection may finish its requests. If many evicted connections
-    /// were still finishing requests, their sockets would exceed the limit.
+    /// Returns true if an evicted connection may finish its requests. Only a few may, because the
+    /// sockets of evicted connections are not counted in the limit.
     pub(super) fn may_end_slowly(&self) -> bool {
         self.slots.budget.n_ending() <= MAX_ENDING
     }
