@@ -26,7 +26,7 @@ pub struct Scoring {
     /// id. `auto` is the number of CPUs that the process may use (cgroup quota, rounded down), or
     /// `assemble.open.max_size` divided by 32 MiB (or by twice `assemble.size_limit`, if that is
     /// more), whichever is smaller, but at least 1 and at most 8. A trace may use half of its
-    /// thread's share of that memory.
+    /// thread's share of `assemble.open.max_size`.
     pub threads: Threads,
 }
 

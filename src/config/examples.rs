@@ -22,8 +22,8 @@ struct File {
 }
 
 impl File {
-    /// Checks all patterns. An expectation compiles its patterns again, with the criterion that it
-    /// changes.
+    /// Checks all patterns. They are compiled again later, each with the criterion that its
+    /// expectation changes.
     fn checked(self) -> Result<Self, Vec<FieldError>> {
         let mut compiler = PatternCompiler::new(PatternLimits::FILE);
         let mut errors = Vec::new();

@@ -24,8 +24,8 @@ pub struct RunExpectations {
     /// Maximum bytes of `spanscore.criteria` and `spanscore.expect` on one span, at least 1; if
     /// they are longer, the run's expectation gets the label `error`.
     pub max_size: ByteSize,
-    /// Example file, relative to this file, in the format of `replay --examples`: the expectations
-    /// for the run of each `test.case.id`.
+    /// Example file, relative to this file, in the format of `replay --examples`. Each entry is the
+    /// expectation for the runs with its `test.case.id`.
     pub cases_file: Option<PathBuf>,
     /// The entries of the cases file.
     #[serde(skip)]

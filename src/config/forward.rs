@@ -26,8 +26,8 @@ pub struct ClientTls {
 }
 
 impl ClientTls {
-    /// Returns settings for a client that never uses TLS. They work without certificate
-    /// authorities, which some systems lack, such as our image.
+    /// Returns settings for a client that never uses TLS. They also work on systems without
+    /// certificate authorities, such as our image.
     pub(crate) fn unused() -> Self {
         Self {
             insecure_skip_verify: true,

@@ -46,7 +46,7 @@ impl Journal {
     }
 
     /// Returns the size above which a request is refused as too large. A log must have space for
-    /// the request besides undelivered ones.
+    /// undelivered requests besides this request.
     pub fn largest_request(&self) -> usize {
         // Lengths in the files have 32 bits.
         (self.max_size.0 / 2).min(1 << 31)

@@ -94,7 +94,8 @@ pub struct KafkaWrite {
     pub enabled: bool,
     /// The topic. It must exist.
     pub topic: String,
-    /// Function from a trace id to a partition; all writers of the topic must use the same.
+    /// Function from a trace id to a partition; all writers of the topic must use the same
+    /// function.
     pub partitioner: KafkaPartitioner,
     /// Grouping of a request's spans into records: one for each partition, or one for each trace.
     pub records: KafkaRecords,

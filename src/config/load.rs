@@ -294,7 +294,7 @@ impl Origins {
         origins
     }
 
-    /// Returns these origins, with the criteria of `others`.
+    /// Returns the origins of these values, and of the criteria of `others`.
     pub(super) fn with_criteria_of(&self, others: &Self) -> Self {
         Self {
             values: self.values.clone(),

@@ -187,7 +187,7 @@ pub struct Budgets<T = usize> {
     pub recent: T,
     /// 10 %: queued scores; 20 % in a process that only reads a topic.
     pub scores: T,
-    /// 10 %: spans in the scoring queue, or records that were read ahead.
+    /// 10 %: spans in the scoring queue, or records that were read ahead from a topic.
     pub scoring_queue: T,
     /// 7.5 % and 1.5 MiB: connections of senders.
     pub connections: T,

@@ -283,8 +283,8 @@ impl Check<'_> {
         }
     }
 
-    /// Warns of headers that other hosts inherit from `forward`, because they usually contain a key
-    /// that was meant for one host.
+    /// Warns of headers that destinations on other hosts inherit from `forward`, because such
+    /// headers usually contain a key that was meant for one host.
     fn leaked_headers(&mut self) {
         let config = self.config;
         let Some(forward_host) = host_of(config.forward.endpoint.as_deref()) else {
