@@ -296,7 +296,7 @@ impl Exporter {
         }
     }
 
-    /// Adds alarms to the open batches of events and, on request, of score spans.
+    /// Adds alarms to the open batches of events and, if the criterion requests it, of score spans.
     fn add_alarms(&self, judged: &Judged, explain: &Explain, now_unix_nanos: u64) {
         let shared = &*self.shared;
         for alarm in &judged.alarms {
@@ -512,8 +512,8 @@ impl ExportTasks {
     }
 
     /// Sends the open batches and the metrics, delivers until `deadline`, and returns the number of
-    /// undelivered items by queue. Call it after the pipeline has drained: scores that are exported
-    /// later may be lost.
+    /// undelivered items by queue. Call it after the pipeline has drained, because scores that are
+    /// exported later may be lost.
     pub async fn drain(mut self, deadline: Instant) -> BTreeMap<&'static str, u64> {
         // The batcher may have stopped already.
         let _ = self.stop.send(());

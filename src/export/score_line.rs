@@ -1,6 +1,5 @@
-//! Renders an evaluation as a JSON line for programs or as a block of text for people, for
-//! `replay`, and for `run` without an endpoint. docs/design.md#machine-readable-lines defines the
-//! fields.
+//! Renders an evaluation as a JSON line for programs or as human-readable text, for `replay`, and
+//! for `run` without an endpoint. docs/design.md#machine-readable-lines defines the fields.
 
 use std::fmt::{self, Write};
 
@@ -140,7 +139,7 @@ fn run_json(trajectory: &Trajectory) -> Map<String, Value> {
     line
 }
 
-/// Renders an evaluation for people: its verdict, then the run.
+/// Renders an evaluation as human-readable text: its verdict, then the run.
 /// ```text
 /// FAIL  checkout-order  0.67 (threshold 0.80)
 ///       `create_order` was called before `check_inventory`

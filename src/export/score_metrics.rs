@@ -2,7 +2,8 @@
 //! OTLP.
 //!
 //! Each series of opentelemetry_sdk is bound once, so that counting costs an atomic addition. This
-//! file itself collects from the readers, so there is no second timer and no second export path.
+//! file collects from the SDK's readers itself, so there is no second timer and no second export
+//! path.
 //!
 //! Series of all verdicts begin at 0 when a criterion, service and agent are first seen together: a
 //! series that begins at 1 has no increase, so backends would not see the first failure. The SDK
@@ -54,7 +55,7 @@ pub(super) const MAX_SERIES: usize = MAX_COMBINATIONS * Verdict::ALL.len();
 const BOUNDS: [f64; 11] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 
 /// Buckets of the time to a verdict, in seconds: settling takes 5 by default, a trace without an
-/// end 180, and a trace stays open for an hour at most.
+/// end is closed after 180, and every trace is closed after an hour at most.
 const DELAY_BOUNDS: [f64; 12] = [
     1.0, 2.5, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 60.0, 180.0, 600.0, 3_600.0,
 ];

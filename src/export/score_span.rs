@@ -32,7 +32,7 @@ pub struct Settings {
     pub copy_attributes: Vec<String>,
     pub on_revision: OnRevision,
     pub status_on_fail: StatusOnFail,
-    /// Share of the passes that become spans, from 0 to 1.
+    /// Share of the passed evaluations that become spans, from 0 to 1.
     pub sample_pass: f64,
 }
 
@@ -172,9 +172,10 @@ pub(super) fn copied_attributes(
     }
 }
 
-/// Returns true if the evaluation becomes a span: every fail, error and missing judgement, and a
-/// share of the passes, chosen by trace so that all criteria and replicas agree. A pass that
+/// Returns true if the evaluation becomes a span: every evaluation that did not pass, and a share
+/// of the passed ones, chosen by trace so that all criteria and replicas agree. A pass that
 /// replaces another verdict is always sent; otherwise dashboards would still show that verdict.
+/// With `on_revision: none`, revisions become no spans.
 fn is_wanted(evaluation: &Evaluation, settings: &Settings) -> bool {
     if evaluation.revision > 0 {
         match settings.on_revision {

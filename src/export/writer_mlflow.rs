@@ -1,8 +1,9 @@
 //! Writes a score as an assessment of MLflow.
 //!
-//! An assessment has the id that its creator chooses, so it is updated under our id (`PATCH`), or
-//! created (`POST`) if MLflow has none; if both answer 404, MLflow does not have the trace yet.
-//! MLflow's id of a trace that arrived over OTLP is `tr-` followed by the trace id.
+//! The creator of an assessment chooses its id. So the assessment with our id is updated (`PATCH`),
+//! or created (`POST`) if MLflow has none with this id; if both requests are answered with 404,
+//! MLflow does not have the trace yet. MLflow's id of a trace that arrived over OTLP is `tr-`
+//! followed by the trace id.
 
 use serde_json::{Value, json};
 

@@ -32,8 +32,8 @@ pub(super) fn request(scores: &[BackendScore<'_>]) -> (WriterTarget, Value) {
     )
 }
 
-/// Returns the name of an annotation. Phoenix reserves `note` for its own notes, and would reject
-/// the whole request.
+/// Returns the name of an annotation. Phoenix reserves `note` for its own notes, and would reject a
+/// whole request that contains an annotation of this name.
 fn name(criterion: &str) -> &str {
     if criterion == "note" { "note_" } else { criterion }
 }
