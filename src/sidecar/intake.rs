@@ -76,7 +76,7 @@ impl receive::RequestSink for RequestIntake {
         let n_bytes = body.len();
         let seen = self.onlookers.need(signal).then(|| body.clone());
         let is_scored = !batch.spans.is_empty() && self.scoring.is_some();
-        // If the downstream's log stores the request, scoring reads it there. It does not read a
+        // Scoring reads a request from the downstream's log if it is stored there, but never from a
         // topic's log.
         let journal = self.journal.as_ref().filter(|_| is_scored);
         let for_downstream = self.forward.keeps_for_downstream(signal);

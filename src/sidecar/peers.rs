@@ -19,7 +19,7 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum size of a file with addresses, in bytes.
 const MAX_FILE_SIZE: u64 = 1 << 20;
 
-/// Follows `assemble.peers`.
+/// Watches the addresses of `assemble.peers`.
 pub(super) struct PeerWatch {
     peers: String,
     scoring: ScoringQueue,
@@ -42,7 +42,7 @@ impl PeerWatch {
         }
     }
 
-    /// Follows the addresses until aborted.
+    /// Watches the addresses until aborted.
     pub(super) async fn run(mut self) {
         let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

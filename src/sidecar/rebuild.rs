@@ -20,8 +20,8 @@ use crate::telemetry::{
     JournalSilence, JournalTracesUnread, Telemetry, TracesKeptOpen, TracesRestored,
 };
 
-/// If the time without a process was at most this long, senders are still retrying after the start,
-/// and complete the traces. The default timeout of OTLP exporters is 10 s.
+/// If the time without a running process was at most this long, senders are still retrying after
+/// the start, and complete the traces. The default timeout of OTLP exporters is 10 s.
 const SENDERS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Interval at which the threads report to the journal which records they need.
@@ -167,8 +167,8 @@ impl KeptPartition {
             return;
         };
         pipeline.mark_judged();
-        // The time without a process ends when the journal is opened, even if this thread reads the
-        // journal later.
+        // The time without a running process ends when the journal is opened, even if this thread
+        // reads the journal later.
         let silence = past.silence;
         let is_whole = is_patient(silence);
         if is_whole && !all.kept.has_peers {

@@ -311,7 +311,8 @@ impl Ground {
             return Ok(judging);
         }
         if config.scoring.enabled && !config.kafka.read.enabled {
-            // Criteria from the state file can have `scope: session`, too.
+            // Not only the configuration but also the state file can contain criteria with `scope:
+            // session`.
             settings.session.max_size = bounds.sizes().map_or(0, |sizes| sizes.sessions);
             let (queue, threads) = ScoringQueue::start(
                 settings,

@@ -74,8 +74,8 @@ impl Sidecar {
         background.shutdown().await;
 
         // 2. When the last handle of the scoring queue is dropped, the threads judge the open
-        // traces, export their scores and stop. Scores that are exported too late are lost, or with
-        // a journal judged again at the next start.
+        // traces, export their scores and stop. Scores that are exported too late are lost; with a
+        // journal, their traces are judged again at the next start.
         let forward = intake.forward.clone();
         drop(intake);
         let judged = tokio::task::spawn_blocking(move || {

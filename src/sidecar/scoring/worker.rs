@@ -1,5 +1,5 @@
-//! A scoring thread: receives batches from its queue, and runs the pipeline of its partition with
-//! the clock whenever a batch or a deadline is due.
+//! A scoring thread: receives batches from its queue, and whenever a batch or a deadline is due,
+//! runs the pipeline of its partition at the current time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

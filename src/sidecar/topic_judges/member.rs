@@ -32,7 +32,7 @@ const LEADERS_CLOCK: u64 = 500_000_000;
 /// Interval between queries to a leader for the end of its log, while a judgement is due.
 const ASK_DUE: Duration = Duration::from_millis(200);
 
-/// Interval between these queries while no judgement is due.
+/// Interval between queries to a leader for the end of its log, while no judgement is due.
 const ASK_IDLE: Duration = Duration::from_secs(5);
 
 /// Maximum time for queries to leaders before polling continues.

@@ -34,7 +34,8 @@ const BEHIND: u64 = 10_000 * MILLI;
 /// Maximum time in nanoseconds that one commit allows judgements to run ahead of the log's time.
 const ALLOWANCE: u64 = 5_000 * MILLI;
 
-/// Replaces [`ALLOWANCE`] while the judge is behind and the log's time runs faster.
+/// Replaces [`ALLOWANCE`] while the judge is behind, and so reads the log faster than it was
+/// written.
 const ALLOWANCE_BEHIND: u64 = 60_000 * MILLI;
 
 /// An assigned partition, as the brokers describe it.
@@ -165,8 +166,8 @@ impl JudgedPartition {
         }
     }
 
-    /// Judges everything that is due at a time. Returns true if all of it was judged and there is
-    /// space for more.
+    /// Judges everything that is due at `unix_nanos`. Returns true if all of it was judged and
+    /// there is space for more.
     fn judge_by(&mut self, unix_nanos: u64, sink: &mut JudgeSink, shared: &Shared) -> bool {
         let by = unix_nanos.max(self.judge.clock());
         if by > self.allowed_until {

@@ -1,4 +1,4 @@
-//! Tests scoring that falls behind: it reads requests that did not fit into memory from the
+//! Tests scoring that falls behind: requests that did not fit into memory are read from the
 //! journal.
 
 use std::fs;

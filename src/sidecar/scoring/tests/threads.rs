@@ -125,8 +125,8 @@ fn what_all_threads_hold_is_added_up() {
     drop(workers);
 }
 
-/// Each thread can finish only because the other one continues. Otherwise the test would take the
-/// whole timeout, and the recorded data would be missing.
+/// Each of the two threads waits for the other one. If one of them did not continue, the test would
+/// take the whole timeout, and the recorded data would be missing.
 #[test]
 fn threads_that_stop_wait_until_all_have_noted_their_traces() {
     let (queue, workers) = two(1 << 20, [silent(), silent()]);
