@@ -1,7 +1,7 @@
 //! Remembers the latest judged runs, up to a maximum size in bytes.
 //!
-//! Judging must not slow down for a page that someone may open. So runs are copied without their
-//! values and not rendered, and while no page is open only a few runs per second are copied.
+//! The page must not slow down judging. So runs are copied without their values and not rendered,
+//! and while no page is open only a few runs per second are copied.
 
 use std::collections::VecDeque;
 use std::mem;

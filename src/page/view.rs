@@ -119,8 +119,8 @@ pub(super) fn detail(run: &RememberedRun) -> Value {
     Value::Object(view)
 }
 
-/// Returns a copy to render: text that the stored evaluation rendered would use memory that is not
-/// counted.
+/// Returns a copy to render. If the stored evaluation were rendered, its text would use memory that
+/// is not counted.
 fn unrendered(evaluation: &Evaluation) -> Evaluation {
     evaluation.with_trajectory(Arc::clone(&evaluation.trajectory))
 }
