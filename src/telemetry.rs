@@ -2,7 +2,8 @@
 //! a metric with the same meaning, our metric has its name.
 
 /// Defines an event for each row: a struct with these fields, and `emit`, which runs the block with
-/// the fields as variables. A row that counts names its telemetry; a row that only logs does not.
+/// the fields as variables. A row that counts has a name for its telemetry in parentheses; a row
+/// that only logs has `()` or `(_)`.
 macro_rules! events {
     ($(
         $(#[$meta:meta])*

@@ -15,12 +15,12 @@ const STUCK_AFTER: Duration = Duration::from_secs(8);
 /// The phase of the sidecar's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Phase {
-    /// At least one port is not bound.
+    /// A port is not bound yet, or the process has not joined its Kafka group.
     #[default]
     Starting,
     /// Accepting requests.
     Serving,
-    /// Finishing the requests and traces that have begun.
+    /// Preparing a stop, or stopping.
     Draining,
 }
 

@@ -7,7 +7,7 @@ use super::{MetricKind, MetricsPage, SpansToKafka, Telemetry};
 
 use crate::rfc3339::rfc3339;
 
-/// The states of a log, in the order of [`JournalMetrics::set_state`].
+/// The states of a log; `state_idx` is an index into this list.
 const STATES: [&str; 4] = ["ok", "full", "disk_full", "disk_error"];
 
 #[derive(Debug)]
