@@ -62,7 +62,7 @@ impl Api {
     /// be called within a runtime.
     ///
     /// # Errors
-    /// Returns a message for people if an argument is unusable.
+    /// Returns an error message if an argument is unusable.
     pub(super) fn new(args: &ApiClient, config: &Config) -> Result<Self, String> {
         let scheme = if config.admin.tls.is_some() || args.ca_file.is_some() {
             "https"
@@ -123,8 +123,8 @@ impl Api {
         &self.base
     }
 
-    /// Sends a request to a path and query. Any status other than success is a failure, and
-    /// includes the response's detail.
+    /// Sends a request to a path and query. A status other than success is returned as a failure,
+    /// with the response's detail.
     pub(super) async fn call(
         &self,
         request: Request<Bytes>,

@@ -176,7 +176,7 @@ fn report_coverage(
     Ok(fits)
 }
 
-/// Returns one line for people that counts the input and the verdicts.
+/// Returns a human-readable line with the counts of the input and of the verdicts.
 fn summary(replayed: &Replayed) -> String {
     let Judged {
         evaluations,

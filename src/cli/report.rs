@@ -1,5 +1,5 @@
-//! Prints the results of `replay` for people: first the verdicts of each run, runs with failures
-//! first, then a table of the criteria.
+//! Prints the results of `replay` as human-readable text: first the verdicts of each run, runs with
+//! failures first, then a table of the criteria.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

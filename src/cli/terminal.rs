@@ -13,7 +13,7 @@ use crate::export::score_line::{Colour, Look};
 /// Minimum width in columns. Text for a narrower terminal is not wrapped.
 const MIN_WIDTH: usize = 20;
 
-/// Returns the style of text for people on this output.
+/// Returns the colours and the line width for this output.
 pub(super) fn look(
     output: &(impl IsTerminal + AsFd),
     environment: &BTreeMap<String, String>,

@@ -32,8 +32,8 @@ const MAX_VALUE: usize = 40;
 pub(super) struct Explainer<'a> {
     rules: &'a Rules,
     attributes: HashMap<(TraceId, SpanId), Vec<(String, String)>>,
-    /// For each trace, the spans that have an expectation, and the attribute key that contains it.
-    /// Includes spans that extraction does not read.
+    /// For each trace, the spans that have an expectation, each with the attribute key of its
+    /// expectation. Includes spans that extraction does not read.
     saying: HashMap<TraceId, Vec<(SpanId, &'static str)>>,
     /// Traces in order of arrival.
     pub(super) traces: Vec<Explained>,
