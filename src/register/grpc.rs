@@ -217,7 +217,7 @@ fn precondition(if_match: String, create_only: bool) -> Precondition {
 }
 
 fn ttl(ttl: Option<prost_types::Duration>) -> Result<Option<Duration>, ApiError> {
-    // A negative duration is as invalid as a missing one.
+    // A negative duration becomes zero, which is refused, too.
     ttl.map(|ttl| check_ttl(ttl.try_into().unwrap_or_default()))
         .transpose()
 }

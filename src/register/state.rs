@@ -2,8 +2,8 @@
 //! that after a crash it has either its old or its new contents.
 //!
 //! An unreadable or unwritable file stops the start, because it is a deployment mistake. A file
-//! that cannot be parsed does not, because telemetry must flow: the usable registrations are
-//! restored, and a copy of the file stays as `….unusable`.
+//! that cannot be parsed does not stop the start, because telemetry must flow: the usable
+//! registrations are restored, and a copy of the file stays as `….unusable`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};

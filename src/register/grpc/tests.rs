@@ -380,7 +380,8 @@ async fn rules_references_and_limits_are_judged_as_rest_judges_them() {
         );
     }
 
-    // Each criterion is registered and read back, and a contradiction is a violation of its field.
+    // Every criterion can be registered and is read back unchanged. Fields that exclude each other
+    // are a violation of one of them.
     for criterion in by_message.as_array().expect("a list") {
         let request = json!({ "criterion": criterion });
         let (status, made) = call_method(&mut routes, "Upsert", request).await;

@@ -406,7 +406,7 @@ async fn the_openapi_document_lists_every_route_and_explains_every_status() {
     let register = register(FILE);
     let (_, _, document) = call(&register, "GET", "/v1/openapi.json", &[], "").await;
     let paths = document["paths"].as_object().unwrap();
-    // The page's tests call its own routes.
+    // The routes of the page are called by the page's tests.
     let is_of_page = |path: &str| {
         let of_page = ["/v1/runs", "/v1/history", "/v1/page"];
         of_page.iter().any(|start| path.starts_with(start))
