@@ -14,9 +14,9 @@ pub struct DeError {
     pub(crate) fault: MistakeKind,
     /// Indices from the root to the node, the innermost first.
     reversed_path: Vec<usize>,
-    /// Indices from the root to the node to remove, the innermost first. For an item of a pair, the
-    /// node to remove is the pair, because without the first item, the second would become the
-    /// first.
+    /// Indices from the root to the node to remove, the innermost first. For an item of a tuple
+    /// such as `[">=", 2]`, the node to remove is the tuple, because without the first item, the
+    /// second would become the first.
     reversed_pruned: Vec<usize>,
     /// True if the key of the entry is wrong, not its value.
     pub(crate) at_key: bool,
@@ -64,9 +64,9 @@ impl DeError {
         }
     }
 
-    /// Creates a mistake in the value below `node` at a path of keys and of indices among the
-    /// remaining items. The path may end at a scalar before all keys are used. With `at_key`, the
-    /// key of that value is wrong.
+    /// Creates a mistake in the value at the end of `keys` below `node`. A key into a list is an
+    /// index among the items that were not removed. Keys below a scalar are ignored. With `at_key`,
+    /// the key of that value is wrong.
     pub fn at(node: &Node, keys: &[String], message: String, at_key: bool) -> Self {
         let (mut node, mut path) = (node, Vec::new());
         for key in keys {

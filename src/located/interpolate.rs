@@ -26,7 +26,7 @@ pub trait Files {
     fn list(&self, folder: &Path, glob: &str) -> Result<Vec<PathBuf>, String>;
 }
 
-/// The sources of replaced values.
+/// The sources of the values that replace references.
 pub struct Interpolation<'a> {
     pub environment: &'a BTreeMap<String, String>,
     pub files: &'a dyn Files,
@@ -42,7 +42,8 @@ pub struct Interpolation<'a> {
 pub struct Secrets {
     /// Returns true if the value at this path of keys is a secret. An item of a list is [`ITEM`].
     pub is_secret: fn(&[String]) -> bool,
-    /// Returns true if messages hide the value at this path: secrets, and misspelt keys of secrets.
+    /// Returns true if messages hide the value at this path: it is a secret, or its key may be the
+    /// misspelt key of a secret.
     pub may_be_secret: fn(&[String]) -> bool,
     /// A description of the secrets for messages, in the plural.
     pub description: &'static str,
@@ -205,9 +206,9 @@ impl Interpolation<'_> {
     }
 }
 
-/// Returns a text that [`Interpolation`] turns back into this one: `$${env:X}` for `${env:X}`.
-/// Every text that a person may copy into a file must be escaped. Otherwise, a name from the
-/// network could expand to one of that person's secrets.
+/// Returns a text that [`Interpolation`] turns back into `text`: `$${env:X}` for `${env:X}`. Every
+/// text that a person may copy into a file must be escaped. Otherwise, a name from the network
+/// could expand to one of that person's secrets.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     if !text.contains("${") {
         return Cow::Borrowed(text);

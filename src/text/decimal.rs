@@ -365,7 +365,7 @@ mod tests {
         fn sums_are_those_of_long_addition(
             addends in prop::collection::vec("-?[0-9]{1,12}(\\.[0-9]{1,8})?", 1..20),
         ) {
-            // In units of 10^-8.
+            // Returns the number in units of 10^-8.
             let units = |text: &str| {
                 let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
                 let digits: i128 = format!("{whole}{fraction:0<8}").parse().unwrap();

@@ -110,7 +110,8 @@ pub fn safe_json(json: String) -> String {
         return json;
     }
     let escaped = |c: char| match c {
-        // Line breaks are between the values of indented JSON.
+        // JSON escapes line breaks in strings, so a raw one only separates the values of indented
+        // JSON.
         '\n' => c.to_string(),
         c if is_unsafe_on_terminals(c) => format!("\\u{:04x}", u32::from(c)),
         c => c.to_string(),
