@@ -33,12 +33,13 @@ pub struct AdminPort {
     pub scrapes: Arc<Scrapes>,
     /// Start of the process in Unix nanoseconds.
     pub started_unix_nanos: u64,
-    /// The OTLP ports, for requests that were sent to this port by mistake.
+    /// The addresses of the OTLP ports, to name in answers to requests that were sent to this port
+    /// by mistake.
     pub otlp: OtlpAddresses,
-    /// The permitted callers of the API.
+    /// Decides who may use the API.
     pub guard: Arc<Guard>,
     pub api: Router,
-    /// The routes of the page for people, which contains no telemetry.
+    /// The routes of the page's files, which contain no telemetry.
     pub page: Router,
 }
 
@@ -73,8 +74,9 @@ impl AdminPort {
     }
 }
 
-/// Answers whether the sidecar is alive: every worker sends heartbeats. The sidecar is alive during
-/// the start and a drain, too; otherwise the process would be killed during an orderly stop.
+/// Answers whether the sidecar is alive, which means that every worker sends heartbeats. The
+/// sidecar is alive during the start and a drain, too; otherwise the process would be killed during
+/// an orderly stop.
 async fn livez(State(admin): State<AdminPort>) -> impl IntoResponse {
     match unhealthy(&admin.telemetry) {
         Some(unhealthy) => (StatusCode::SERVICE_UNAVAILABLE, unhealthy),
@@ -85,8 +87,8 @@ async fn livez(State(admin): State<AdminPort>) -> impl IntoResponse {
     }
 }
 
-/// Answers whether the sidecar is ready: the start is complete, no drain has begun, and every
-/// worker sends heartbeats.
+/// Answers whether the sidecar is ready, which means that the start is complete, no drain has
+/// begun, and every worker sends heartbeats.
 async fn readyz(State(admin): State<AdminPort>) -> impl IntoResponse {
     match (admin.telemetry.phase(), unhealthy(&admin.telemetry)) {
         (_, Some(unhealthy)) => (StatusCode::SERVICE_UNAVAILABLE, unhealthy),

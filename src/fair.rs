@@ -219,9 +219,9 @@ impl EvictingBudget {
         state.by_number.len() - state.shares.total().n_things
     }
 
-    /// Reserves bytes for a peer, at most the whole budget. If the budget is full, evicts other
-    /// reservations, or returns `None` if an eviction would not be fair. `is_brief` is true for a
-    /// request that will be finished within a moment.
+    /// Reserves bytes for a peer, but no more than the whole budget. If the budget is full, evicts
+    /// other reservations, or returns `None` if an eviction would not be fair. `is_brief` is true
+    /// for a request that will be finished within a moment.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         peer: PeerId,
@@ -283,8 +283,8 @@ impl EvictingBudget {
 }
 
 impl Reservations {
-    /// Returns the bytes of this peer's evicted reservations that were not dropped yet; the peer
-    /// cannot reserve them again yet.
+    /// Returns the bytes of this peer's evicted reservations that were not dropped yet. Until they
+    /// are dropped, the peer cannot reserve these bytes again.
     fn n_ending_of(&self, peer: PeerId) -> usize {
         if self.n_ending == 0 {
             return 0;
@@ -294,8 +294,9 @@ impl Reservations {
         ending.map(|it| it.n_bytes).sum()
     }
 
-    /// Returns the reservation to evict for a newcomer: the longest idle one of the share that uses
-    /// most. Reservations that wait for their peer are evicted before busy ones.
+    /// Returns the reservation to evict for a newcomer: the longest idle one of the share that
+    /// `FairShares::victim` selects. Reservations that wait for their peer are evicted before busy
+    /// ones.
     fn victim(&self, newcomer: &Newcomer, by: ShareMeasure) -> Option<u64> {
         // Bytes of an evicted reservation count for its peer until the reservation is dropped.
         let n_more = newcomer.more.by(by) + self.n_ending_of(newcomer.peer);

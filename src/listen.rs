@@ -251,8 +251,8 @@ fn concerns_one_connection(error: &io::Error) -> bool {
 }
 
 fn http(window: u32, max_streams: u32) -> auto::Builder<TokioExecutor> {
-    // Hyper runs each HTTP/2 request as a separate task. The task ends with its connection, because
-    // then its body fails.
+    // Hyper runs each HTTP/2 request as a separate task. When a connection ends, the bodies of its
+    // requests fail, so their tasks end, too.
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1()
         .timer(TokioTimer::new())
@@ -383,7 +383,8 @@ impl Ending {
 #[derive(Debug, Clone, Copy)]
 pub struct PeerAddress(pub IpAddr);
 
-/// A request's extension: its connection presented a client certificate of one of our authorities.
+/// A request's extension, present if the connection presented a client certificate of one of our
+/// authorities.
 #[derive(Debug, Clone, Copy)]
 pub struct CertifiedClient;
 

@@ -136,8 +136,9 @@ impl Guard {
         self.check_caller(request, authority.as_ref())
     }
 
-    /// Checks a request for the files of the page, which contain no telemetry. Another page may
-    /// link to the page, and a browser that follows the link cannot send a token.
+    /// Checks a request for the files of the page, which contain no telemetry. Accepts a link from
+    /// another page, and a missing token, because a browser that follows a link cannot send a
+    /// token.
     fn check_page(&self, request: &Request) -> Result<(), GuardRefusal> {
         let authority = authority(request);
         let is = |name: &str, expected: &[u8]| {

@@ -71,7 +71,7 @@ pub(super) struct PageBody {
     left: usize,
 }
 
-/// The error of a reader whose page was evicted because it was too slow.
+/// The error of a reader that was too slow, so that its page was evicted.
 #[derive(Debug, thiserror::Error)]
 #[error("the metrics were read too slowly")]
 pub(super) struct ReadTooSlowly;

@@ -1,5 +1,5 @@
-//! Tests which connections get and lose slots, on tokio's paused clock. The hostile client measures
-//! the memory of a connection.
+//! Tests which connections get and lose slots, on tokio's paused clock. Only `tests/hostile`
+//! measures the memory of a connection.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -28,7 +28,7 @@ async fn admit(slots: &Arc<ConnectionSlots>, peer: IpAddr, n: usize) -> Vec<Arc<
     admitted
 }
 
-/// Ends and returns the first connection that is evicted.
+/// Ends the first connection that is evicted, and returns its position.
 async fn evicted(admitted: &mut Vec<Arc<ConnectionSlot>>) -> Option<usize> {
     for (at, slot) in admitted.iter().enumerate() {
         let is_evicted = tokio::time::timeout(Duration::ZERO, slot.evicted()).await;
