@@ -311,8 +311,7 @@ impl Ground {
             return Ok(judging);
         }
         if config.scoring.enabled && !config.kafka.read.enabled {
-            // Not only the configuration but also the state file can contain criteria with `scope:
-            // session`.
+            // Criteria of the state file, too, can have `scope: session`.
             settings.session.max_size = bounds.sizes().map_or(0, |sizes| sizes.sessions);
             let (queue, threads) = ScoringQueue::start(
                 settings,

@@ -320,7 +320,7 @@ struct Output<'a> {
     telemetry: &'a Telemetry,
     heartbeat: Heartbeat,
     next_beat: Instant,
-    /// Traces of which only the spans or only the log records arrived. Each is reported once.
+    /// The missing halves of traces that were already logged; each kind is logged once.
     missing: Vec<MissingHalf>,
 }
 

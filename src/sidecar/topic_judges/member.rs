@@ -149,8 +149,7 @@ impl Member {
         sink.heartbeat.finish();
     }
 
-    /// Waits until the topic exists and this member has joined the group. Returns false if a stop
-    /// begins first.
+    /// Waits until the topic exists, and subscribes to it. Returns false if a stop begins first.
     fn wait_for_topic(&mut self) -> bool {
         while !self.shared.is_stopping() {
             self.sink.beat();

@@ -37,7 +37,8 @@ pub(super) struct JudgesStatus {
 pub(super) struct PartitionStatus {
     /// Number of unjudged records.
     pub(super) n_behind: u64,
-    /// Age of the next unjudged record in milliseconds; 0 if there is none.
+    /// Age of the next queued record in milliseconds. Without one it is 0, or, while the brokers do
+    /// not answer, the time since they last did.
     pub(super) behind_millis: u64,
     pub(super) n_open: usize,
     /// Bytes of the open traces.
