@@ -68,7 +68,8 @@ pub(super) struct RunMemory {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     pub(super) n_judged: u64,
-    /// Number of runs that were not remembered, because too many were judged in a short time.
+    /// Number of runs that were not remembered, because too many were judged in a short time, or
+    /// because they were too large.
     pub(super) n_passed_over: u64,
     pub(super) n_changes: u64,
 }
@@ -236,8 +237,7 @@ impl RunMemory {
         self.shrink();
     }
 
-    /// Updates a run after late spans changed its spans or judgements. Ignores a run that was
-    /// evicted.
+    /// Updates a run whose spans or evaluations changed. Ignores a run that was evicted.
     fn revise(
         &mut self,
         trace_id: TraceId,
@@ -348,7 +348,8 @@ impl RunMemory {
     }
 }
 
-/// Returns true if `later` judges the same criterion and the same span as `earlier`.
+/// Returns true if `later` has the criterion of `earlier`, and judges the same span or judged it
+/// before a revision.
 fn replaces(later: &Evaluation, earlier: &Evaluation) -> bool {
     let subject = |evaluation: &Evaluation| {
         let subject = evaluation.trajectory.subject.as_ref();
@@ -364,7 +365,7 @@ fn replaces(later: &Evaluation, earlier: &Evaluation) -> bool {
 
 impl Allowance {
     fn take(&mut self, a_second: u64, second: u64) -> bool {
-        // If the clock jumps back, nothing is added or removed.
+        // If the clock jumps back, nothing is added.
         let elapsed = second.saturating_sub(self.second);
         self.left = MAX_AT_ONCE.min(self.left.saturating_add(elapsed.saturating_mul(a_second)));
         self.second = second;
