@@ -151,8 +151,8 @@ impl Reloader {
     }
 }
 
-/// Reads until two reads agree, and applies the result. `last` stores the last read even if it
-/// failed, so that a file that stays invalid is reported once.
+/// Reads until two reads agree, and applies the result. `last` stores the read even if the
+/// configuration is invalid, so that a file that stays invalid is reported once.
 async fn settle(
     register: &Register,
     origin: &mut ConfigOrigin,
