@@ -383,7 +383,7 @@ impl Ending {
 #[derive(Debug, Clone, Copy)]
 pub struct PeerAddress(pub IpAddr);
 
-/// A request's extension, present if the connection presented a client certificate of one of our
+/// A request's extension, set if the connection presented a client certificate of one of our
 /// authorities.
 #[derive(Debug, Clone, Copy)]
 pub struct CertifiedClient;
