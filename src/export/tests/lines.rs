@@ -1,4 +1,4 @@
-//! Tests score events, and the lines for programs and for people.
+//! Tests score events, JSON lines and human-readable text.
 
 use judge::evaluate::{Evaluation, EvaluationError, EvaluationText, Verdict};
 use judge::extract::ExpectationAttributes;

@@ -32,7 +32,7 @@ fn metrics(temporality: Temporality, limits: SeriesLimits) -> ScoreMetrics {
     })
 }
 
-/// Returns the exported and the displayed metrics of these evaluations.
+/// Returns the metrics of these evaluations as an OTLP request and as the text of `/metrics`.
 pub(super) fn counted(evaluations: &[Evaluation]) -> (Vec<u8>, String) {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
     for evaluation in evaluations {
