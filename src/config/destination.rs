@@ -41,7 +41,7 @@ pub struct Endpoint {
     pub tls: bool,
     /// Host name or address, without brackets.
     pub host: String,
-    /// Port. [`Self::parse`] and [`Self::parse_url`] add a missing port.
+    /// Port. [`Endpoint::parse`] and [`Endpoint::parse_url`] add a missing port.
     pub port: u16,
     /// Base path; empty, or with a leading `/` and without a trailing one.
     pub base_path: String,
