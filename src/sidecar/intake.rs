@@ -6,8 +6,8 @@
 //! - With a journal, a request is acknowledged once it is durable for all its destinations, or in
 //!   the log of requests if only scoring needs it.
 //! - A request that no destination accepts is acknowledged and counted as discarded.
-//! - Scoring, the recorder and the page get a request only once no destination can refuse it, because
-//!   the sender of a refused request sends it again.
+//! - Scoring, the recorder and the page get a request only once no destination can refuse it,
+//!   because the sender of a refused request sends it again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
