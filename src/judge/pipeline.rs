@@ -2,9 +2,10 @@
 //! clocks. Start reading here.
 //!
 //! [`Pipeline::take`] inserts spans and log records; [`Pipeline::advance`] judges the traces that
-//! are due. The sidecar's loop waits for a batch or for [`Pipeline::next_deadline`]; replay inserts
-//! files and calls [`Pipeline::finish`]. Each call receives the rules and stores none: a reload
-//! swaps one `Arc<Rules>`, and a trace is judged by the rules that are current when it closes.
+//! are due. The sidecar's loop waits for a batch or for [`Pipeline::next_deadline`]; `replay`
+//! inserts recorded requests and calls [`Pipeline::finish`]. The rules are arguments and are not
+//! stored: a reload swaps one `Arc<Rules>`, and a trace is judged by the rules that are current
+//! when it closes.
 //!
 //! One pipeline can judge all traces. With several threads, each [`Partition`] of the traces has a
 //! pipeline: [`split()`] divides batches by trace id, and the pipelines share one [`CrossTraces`],
@@ -53,8 +54,8 @@ pub use reported::{Marks, TraceMark};
 pub use rules::{InvalidRules, Rules};
 pub use split::split;
 
-/// Bytes of closed traces that are judged together, and of evaluations that the sink receives
-/// together. Senders decide how much falls due at the same time; slices bound the memory.
+/// Maximum bytes of closed traces that are judged together, and of evaluations that the sink
+/// receives together. Senders decide how much falls due at the same time; slices bound the memory.
 const MAX_SLICE: usize = 256 << 10;
 
 /// Number of inserted spans and log records between two calls of [`JudgementSink::beat`].
@@ -321,8 +322,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
     }
 
     /// Like [`Self::finish`], but calls `look` with each closed trace (`inspect --verbose` reports
-    /// its spans). Judges all traces together, so that no trace is judged twice because another
-    /// trace completes its calls.
+    /// its spans). Judges all traces together: in slices, a trace that completes the calls of an
+    /// earlier trace would cause the earlier trace to be judged twice.
     pub fn end_of_input(&mut self, rules: &Rules, now: Now, look: impl FnMut(&Trace)) -> Judged {
         let mut judged = Judged::default();
         let (reason, all) = (CloseReason::NoRoot, usize::MAX);
@@ -354,7 +355,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.end_sessions(rules, end, now, sink);
     }
 
-    /// Returns the numbers and sizes of open and remembered traces, without [`CrossTraces`].
+    /// Returns the numbers and sizes of open and remembered traces. Does not count [`CrossTraces`].
     pub fn stats(&self) -> Stats {
         self.buffer.stats()
     }

@@ -237,7 +237,7 @@ struct ToolUse {
     tool: usize,
     /// The shares in the baseline and in the window.
     shares: [f64; 2],
-    /// Equal for sequences that differ only in immediate repeats.
+    /// The difference of the shares in standard deviations; 0 if the difference is below
     /// [`MIN_TOOL_USE`].
     deviations: f64,
 }

@@ -1,4 +1,4 @@
-//! Learns rules from good runs, and compares later runs with them.
+//! Learns rules and a baseline from good runs, and compares later runs with the baseline.
 
 mod baseline;
 mod drift;

@@ -9,7 +9,7 @@ use crate::extract::{ToolCall, Trajectory};
 /// Maximum number of tools in a group that are compared in pairs; the most frequent tools are used.
 const MAX_TOOLS: usize = 200;
 
-/// Maximum number of calls for which `absence` is learned. A higher number may be a coincidence.
+/// Highest `max` of a learned `absence` rule. A higher maximum may be a coincidence.
 const MAX_ABSENCE: usize = 3;
 
 /// Minimum expected number of runs with both tools. If at least this many are expected and no run
@@ -567,7 +567,8 @@ impl<'a> RunCalls<'a> {
     }
 }
 
-/// Returns the names of a call's arguments, except names with a dot, which are ambiguous in a path.
+/// Returns the names of a call's arguments, except names that a path cannot express: the empty name
+/// and names with `.` or `*`.
 fn argument_names(call: &ToolCall) -> BTreeSet<&str> {
     let whole = call.args.as_ref().filter(|args| !args.is_cut());
     let map = whole.and_then(|args| args.json().as_object());

@@ -10,7 +10,7 @@ use text::{Clean, code, counted};
 /// Maximum number of alignment entries in a text. A person reads no more, and a runaway agent makes
 /// thousands of calls.
 const MAX_ENTRIES: usize = 16;
-/// A run of more entries of one kind is folded.
+/// Maximum number of consecutive entries of one kind that are not folded.
 const MAX_RUN: usize = 6;
 /// In a folded run, the number of visible entries next to the first difference.
 const N_SHOWN_OF_RUN: usize = 2;
@@ -18,7 +18,6 @@ const N_SHOWN_OF_RUN: usize = 2;
 pub(crate) struct Alignment<'a> {
     /// The names of the calls, in the order in which they were made.
     pub(crate) actual: &'a [&'a str],
-    /// The expected names.
     pub(crate) expected: &'a [&'a str],
     /// Positions (in `actual`, in `expected`) of matching names, ascending in both.
     pub(crate) pairs: &'a [(usize, usize)],

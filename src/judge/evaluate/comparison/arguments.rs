@@ -9,9 +9,9 @@ use crate::extract::equality;
 /// The relation that a call's arguments must have to the expected arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Agreement {
-    /// Every expected key is present and equal; further keys are allowed.
+    /// Every expected key is present with an equal value; further keys are allowed.
     Contained,
-    /// Both have the same keys, all equal.
+    /// Both have the same keys with equal values.
     Equal,
 }
 
@@ -55,7 +55,8 @@ pub(crate) enum ArgsDifference {
     Unknown,
     /// The arguments are not a JSON object.
     NoObject,
-    /// These keys differ, in the order of the expected arguments.
+    /// The keys that differ: expected keys in the order of the expected arguments, then unexpected
+    /// keys.
     Keys(Vec<KeyDifference>),
 }
 

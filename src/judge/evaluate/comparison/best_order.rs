@@ -88,7 +88,7 @@ impl Fits {
             .checked_mul(n_expected + 1)
             .filter(|n| *n <= MAX_CELLS)?;
         let mut steps = vec![Step::Call; n_cells];
-        // One row of edit distances: from the first `expected` expected calls to each prefix of the
+        // Edit distances between the expected calls of the rows so far and each prefix of the
         // calls.
         let mut row: Vec<u32> = (0..width as u32).collect();
         for expected in 0..n_expected {
@@ -175,8 +175,8 @@ impl Table {
 // === Search ===
 
 /// Searches layer by layer, one layer per expected call. Each paired call gets a moment at which it
-/// runs; these moments never decrease. A state is the latest moment so far, and the used calls that
-/// could still run and match a later expected call.
+/// runs; the moments never decrease from layer to layer. A state consists of the latest moment so
+/// far, and the paired calls that a later layer could otherwise pair again.
 struct Search<'a> {
     fits: &'a Fits,
     intervals: &'a Intervals,

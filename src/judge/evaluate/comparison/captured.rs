@@ -102,8 +102,8 @@ impl<'a> CapturedValues<'a> {
         Self::within(trajectory, 0)
     }
 
-    /// Creates a reader that spends at most `max_search` units of work on searching, and at most
-    /// [`MAX_SEARCH`].
+    /// Creates a reader that spends at most `max_search` units of work on searching, but no more
+    /// than [`MAX_SEARCH`].
     pub(crate) fn within(trajectory: &'a Trajectory, max_search: u64) -> Self {
         Self {
             trajectory,
@@ -228,7 +228,8 @@ impl<'a> CapturedValues<'a> {
     }
 
     /// Returns the values at a path of a call; a cut value yields only the part before the cut.
-    /// `None` if nothing is known. A cut value counts as missing only after [`Self::note_cut`].
+    /// `None` if nothing is known. Does not record a cut value as missing: if the answer depends on
+    /// it, the caller calls [`Self::note_cut`].
     pub(crate) fn at(&mut self, call_idx: usize, path: &ValuePath) -> Option<PathValues<'a>> {
         let cut = self.missing.cut;
         let known = self.known(call_idx, path.of_result);
@@ -252,7 +253,8 @@ impl<'a> CapturedValues<'a> {
         is_known.then_some(found)
     }
 
-    /// Runs `judge`. Unless its answer is `Maybe`, discards the missing evidence that it recorded.
+    /// Runs `judge`. Unless the answer is `Maybe`, discards the missing evidence that `judge`
+    /// recorded.
     pub(crate) fn forgetting(&mut self, judge: impl FnOnce(&mut Self) -> Tri) -> Tri {
         let missing = self.missing.clone();
         let answer = judge(self);

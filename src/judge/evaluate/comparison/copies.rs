@@ -24,7 +24,7 @@ pub(crate) enum Copied {
     AInB,
     /// Every text of `b` is a whole word in a text of `a`.
     BInA,
-    /// Both share this many consecutive characters.
+    /// `a` and `b` have at least this many consecutive characters in common.
     Shared(usize),
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum Copied {
 #[derive(Debug, Default)]
 pub(crate) struct TextLeaves<'v> {
     texts: Vec<Text<'v>>,
-    /// The work of reading all texts.
+    /// The cost of reading all texts, in units of the search budget.
     cost: u64,
     /// True if more texts may lie behind a cut.
     is_open: bool,

@@ -21,10 +21,10 @@ pub type Subsequence = Vec<(usize, usize)>;
 /// Returns the positions of one longest common subsequence, ascending in both sequences; `None` if
 /// the table would exceed its limit.
 ///
-/// `expected` contains small integers; the largest decides the memory used. Any other integer in
-/// `actual` matches nothing. If there are several longest subsequences, the result is the one found
-/// by walking the table back from its end: match equal names, else drop an actual name if
-/// `dp[i-1][j] > dp[i][j-1]`, else drop an expected name.
+/// `expected` contains small integers; the largest decides the memory used. An integer in `actual`
+/// that is not in `expected` matches nothing. If there are several longest subsequences, the result
+/// is the one found by walking the table back from its end: match equal names, else drop an actual
+/// name if `dp[i-1][j] > dp[i][j-1]`, else drop an expected name.
 pub fn common_subsequence(actual: &[u32], expected: &[u32]) -> Option<Subsequence> {
     let is_small = actual.len().saturating_mul(expected.len()) <= MAX_CELLS;
     whole(actual, expected).or_else(|| is_small.then(|| by_rows(actual, expected)))
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// The classic table, filled and walked back as the reference evaluators do.
+    /// Returns the subsequence found in a full table, as the reference evaluators find it.
     fn by_table(actual: &[u32], expected: &[u32]) -> Vec<(usize, usize)> {
         let mut dp = vec![vec![0_u32; expected.len() + 1]; actual.len() + 1];
         for i in 1..=actual.len() {

@@ -73,7 +73,8 @@ pub(crate) fn alignment(
         partner[expected] = Some((kind, call));
         is_paired[call] = true;
     }
-    // Only the text and the rows read moved entries, and they show fewer than this.
+    // Each unpaired expected call is compared with all calls, so their number is limited. Whether a
+    // call is marked as moved does not change the score.
     const MAX_MOVED: usize = 256;
     let unpaired = (0..n_expected).filter(|expected| partner[*expected].is_none());
     let unpaired: Vec<usize> = unpaired

@@ -156,7 +156,7 @@ pub(crate) fn all_or_nothing(holds: bool) -> f64 {
     f64::from(u8::from(holds))
 }
 
-/// A judgement as people and outputs see it.
+/// A judgement in the form that outputs show.
 #[derive(Debug, Default)]
 pub(crate) struct Rendered {
     /// One or two sentences for people.
@@ -180,7 +180,7 @@ impl<E> Score<Option<E>> {
     }
 }
 
-/// A call that lacks a value that the criterion reads. The complete trace will lack it, too.
+/// A call that lacks a value that the criterion reads. The rest of a cut trace cannot supply it.
 #[derive(Debug)]
 pub(crate) struct CallError {
     /// The call, as an index in the trajectory.
@@ -278,9 +278,9 @@ pub(crate) struct Missing {
 pub(crate) enum UnknownTokens {
     /// Neither a model call nor an agent's total was seen.
     NoModel,
-    /// The totals that agents recorded do not decide the limit.
+    /// The totals that agents recorded do not show whether the limit was exceeded.
     Totals,
-    /// No criterion read tokens when the run was seen.
+    /// The tokens were not stored, because no criterion read tokens when the run arrived.
     NotKept,
     /// Some model calls recorded no usage, or only a part of it. `what` is text such as "recorded
     /// no usage".

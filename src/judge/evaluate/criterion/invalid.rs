@@ -69,7 +69,7 @@ impl InvalidCriterion {
         invalid
     }
 
-    /// Returns the revision, a digest of the rejected text.
+    /// Returns the revision, a digest of the rejected text and of the criterion's own fields.
     pub fn revision(&self) -> &str {
         &self.revision
     }

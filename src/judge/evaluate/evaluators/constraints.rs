@@ -89,12 +89,12 @@ use crate::extract::Trajectory;
 ///   one of them matches. A call is never its own partner.
 /// - `of`, `max`: the path of the values that `total` adds up, and the highest sum that satisfies
 ///   the rule. For each call `a`, spanscore adds up the values of this call and of all calls `a`
-///   that started earlier or at the same time. With `within`, only calls that started at most this
-///   long before the call count; with `same`, only calls that agree with it on every path. If `*`
-///   selects several values of a call, all of them are added; a call without a value adds nothing.
-///   Sums are exact up to 38 digits. If no call has a value at `of`, the path may be misspelt:
-///   there is no verdict. If only some calls have a value at `of` or at a path of `same`, the
-///   explanation and `/v1/status` name the first call without one.
+///   that started earlier or at the same time. With `within`, an earlier call counts only if it
+///   started at most this long before this call; with `same`, only if it agrees with this call on
+///   every path. If `*` selects several values of a call, all of them are added; a call without a
+///   value adds nothing. Sums are exact up to 38 digits. If no call has a value at `of`, the path
+///   may be misspelt: there is no verdict. If only some calls have a value at `of` or at a path of
+///   `same`, the explanation and `/v1/status` name the first call without one.
 /// - `within`: the longest gap between two calls, from the end of the earlier to the start of the
 ///   later. Two calls further apart neither satisfy nor violate the rule.
 /// - `same`: both calls must agree on every path. A path is `args` or `result` with keys, indices
@@ -137,7 +137,7 @@ use crate::extract::Trajectory;
 /// - `because`: for each violating call, or for the run, the calls that caused the violation.
 /// - with `where` or `same`: `values` and `nearest`, in the form of `tool_calls`. `values`
 ///   describes the first violating call. `nearest` describes the call most similar to a missing
-///   partner: a call that differs only at paths of `same`, or else a call that only has the
+///   partner: a call that differs only at paths of `same`, or else a call that matches only the
 ///   partner's name. At a path of `same`, `operator` is the value of `compare`, and `expected` is
 ///   absent.
 /// - for a `total`: `path`, `max` and, with `explain.values: true`, the first `sum` above `max`.

@@ -349,7 +349,8 @@ impl JsonSchema for WrittenEvaluator {
     }
 }
 
-/// An evaluator, implemented by its serde struct. No method can fail, wait, log or count.
+/// An evaluator, implemented by its serde struct. `evaluate` and `report` cannot fail, and no
+/// method waits, logs or updates metrics.
 pub(super) trait Evaluate {
     /// The name in the configuration.
     const NAME: &'static str;

@@ -56,7 +56,7 @@ pub struct ToolCallArgs {
     /// The score is 1 or 0.
     #[serde(default)]
     pub strict: bool,
-    /// No effect; further keys are always allowed unless `exact` is set.
+    /// No effect; further keys are allowed unless `exact` is set.
     #[serde(default)]
     pub subset: bool,
     /// Further keys are forbidden.

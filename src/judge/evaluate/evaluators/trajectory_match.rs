@@ -439,7 +439,8 @@ impl TrajectoryMatch {
                     Known::Value(failed) => !failed,
                     Known::None | Known::Unknown => {
                         is_open = true;
-                        // In a cut trace, only calls that certainly count can be without a pair.
+                        // In a cut trace, a call without a pair lowers the highest possible score,
+                        // so only calls that certainly count are included.
                         !trajectory.cut_short
                     }
                 };

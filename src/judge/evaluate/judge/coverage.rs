@@ -1,5 +1,5 @@
-//! Counts the judged and the selected trajectories of each criterion. Finds out why a criterion
-//! selects none, and which of its tools no run calls.
+//! Counts the trajectories that each criterion saw and those that it selected. Finds out why a
+//! criterion selects none, and which of its tools no run calls.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -31,7 +31,8 @@ const MAX_SHOWN: usize = 5;
 /// many as at the last report.
 const FIRST_REPORT: u64 = 100;
 
-/// Counts the trajectories that each active criterion judged and selected. Stores their names.
+/// Counts the trajectories that each active criterion saw and those that it selected. Stores the
+/// names of their services, roots, agents and tools, for messages.
 #[derive(Debug, Default)]
 pub struct Coverage {
     criteria: Vec<Tally>,
@@ -45,9 +46,9 @@ pub struct Coverage {
 pub struct CriterionCoverage<'a> {
     /// The criterion's name.
     pub criterion: &'a str,
-    /// The number of judged trajectories.
+    /// The number of trajectories judged while the criterion was active, selected or not.
     pub n_seen: u64,
-    /// The number of selected trajectories.
+    /// The number of trajectories that the criterion selected.
     pub n_matched: u64,
     /// The number of evaluations without a verdict because of an earlier turn of the session.
     pub n_earlier_turns: u64,
@@ -75,8 +76,8 @@ struct Tally {
     unusable: Option<String>,
     /// The paths of the criterion's conditions at which calls have values, in all evaluations.
     paths: PathsSeen,
-    /// The last counted trajectory of each pipeline. With `scope: agent` a trajectory can have many
-    /// evaluations, and evaluations of two pipelines can alternate.
+    /// The last counted trajectory of each pipeline. With `scope: agent`, a trajectory can have
+    /// many evaluations but counts once, even if evaluations of two pipelines alternate.
     last_matched: Vec<Option<u64>>,
     next_report: u64,
 }
@@ -151,8 +152,8 @@ impl Coverage {
             .map(|tally| tally.coverage(&self.names))
     }
 
-    /// Returns for each active criterion its name, the number of judged trajectories, and the
-    /// number of selected trajectories.
+    /// Returns for each active criterion its name, and the fields `n_seen` and `n_matched` of
+    /// [`CriterionCoverage`].
     pub fn counts(&self) -> impl Iterator<Item = (&str, u64, u64)> {
         let tallies = self.criteria.iter();
         tallies.map(|tally| (&*tally.criterion.name, tally.n_seen, tally.n_matched))
@@ -247,7 +248,7 @@ impl Tally {
         }
     }
 
-    /// Returns the number of selected trajectories; if no trajectory was selected, of all of them.
+    /// Returns the number of selected trajectories; if none was selected, the number seen.
     fn n_problematic(&self) -> u64 {
         match self.n_matched {
             0 => self.n_seen,
@@ -264,7 +265,7 @@ impl Tally {
                     let times = counted(self.n_unusable, "evaluation", "evaluations");
                     format!("in {times}, such as: {unusable}")
                 });
-                // An argument may be optional, so a single call with a value is enough.
+                // An argument may be optional, so a path is a problem only if no call has a value.
                 let nowhere = self.paths.nowhere & !self.paths.somewhere;
                 let nowhere = self.criterion.evaluate.nowhere(nowhere);
                 let problems = [names.uncalled(&self.criterion), unusable];

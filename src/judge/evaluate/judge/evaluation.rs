@@ -86,7 +86,7 @@ pub struct Findings {
     text: OnceLock<Box<EvaluationText>>,
 }
 
-/// The source of the rendered text; `None` if the text was fixed at construction.
+/// The source of the rendered text. Findings whose text was fixed at construction have none.
 #[derive(Debug, Clone)]
 pub(super) struct Basis {
     pub(super) evidence: Evidence,
@@ -154,8 +154,8 @@ impl Evaluation {
     }
 
     /// Returns the span to which a score is attached: the evaluated span. For an alarm, returns the
-    /// first call to blame, because the evaluated span of an open trace may change. The call may be
-    /// in an earlier turn of the session, which is another trace.
+    /// first call to blame, because the evaluated span of an open trace may change. A call in an
+    /// earlier turn of the session is in another trace, so the evaluated span is returned instead.
     pub fn subject(&self) -> Option<Cow<'_, Subject>> {
         let subject = self.trajectory.subject.as_ref()?;
         let call = self
@@ -211,7 +211,7 @@ impl Evaluation {
         }
     }
 
-    /// Returns true if the text may name calls, or the length of a copy, depending on values.
+    /// Returns true if values may decide which calls, or which length of a copy, the text names.
     fn names_calls_by_values(&self) -> bool {
         let JudgedBy::Criterion(criterion) = &self.criterion else {
             return false;

@@ -206,9 +206,9 @@ fn error(invalid: &Arc<InvalidCriterion>, trajectory: &Arc<Trajectory>) -> Evalu
     }
 }
 
-/// Withdraws the evaluation of a trace or of an agent run to which the criterion no longer applies.
-/// Late spans can show that the run is part of another run, or can make a selector stop matching. A
-/// reported `fail` must not remain then.
+/// Withdraws the evaluation of a trace or of an agent run to which the criterion no longer applies,
+/// so that no reported `fail` remains. Late spans can show that the run is part of another run, or
+/// can make a selector stop matching.
 pub fn withdraw(
     criterion: JudgedBy,
     trajectory: &Arc<Trajectory>,

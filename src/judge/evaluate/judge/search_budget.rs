@@ -8,7 +8,7 @@ use crate::evaluate::evaluators::Evidence;
 use crate::extract::Trajectory;
 
 /// Maximum work of all registered criteria together: two seconds of one core with ordinary
-/// patterns, fifteen at worst. The heartbeat continues between evaluations.
+/// patterns, sixteen at worst. The heartbeat continues between evaluations.
 const MAX_OF_TRACE: u64 = 4 * MAX_SEARCH;
 
 /// The remaining budget for one trace, or for all trajectories of one query.

@@ -162,7 +162,7 @@ fn read_expectation(
         return Ok(None);
     };
     let expected = read_evaluator(first, calls, max_size)?;
-    // If a text is the same JSON value, it need not be compiled.
+    // A text with the same JSON value as the first text need not be compiled.
     let json = |said: &StatedValue| -> Option<Value> {
         serde_json::from_str(said.text.as_deref().filter(|_| !said.cut)?).ok()
     };
@@ -230,8 +230,9 @@ fn read_evaluator(
     Ok(evaluator)
 }
 
-/// Describes a second key next to the evaluator's name. serde_json would only report that it
-/// expected a bracket, or that the first key is unknown.
+/// Describes an expectation that has no key, a repeated key or several keys, instead of only the
+/// evaluator's name. serde_json would only report that it expected a bracket, or that the first key
+/// is unknown.
 fn wrong_number_of_keys(text: &str, error: &serde_json::Error) -> Option<String> {
     let map: Map<String, Value> = serde_json::from_str(text).ok()?;
     let keys: Vec<String> = map.keys().map(|key| format!("`{}`", shown(key))).collect();

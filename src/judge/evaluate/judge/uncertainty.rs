@@ -8,8 +8,8 @@ use crate::evaluate::comparison::value_path::PathValues;
 use crate::evaluate::parameters::condition::number_of;
 use crate::extract::{Payload, Trajectory};
 
-/// Returns the tool that an earlier turn may have called; if no seen turn can have called it,
-/// returns how many turns were seen. `None` if earlier turns are not the reason.
+/// Returns the tool that an earlier turn called, or else the extent to which earlier turns were
+/// seen. `None` if earlier turns are not the reason.
 fn earlier_turn<'a>(
     missing: &Missing,
     trajectory: &'a Trajectory,

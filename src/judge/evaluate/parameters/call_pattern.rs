@@ -372,8 +372,8 @@ impl<'a> CallReader<'a> {
         }
     }
 
-    /// Returns the match of the call with the pattern; `position` is the match of the call's
-    /// position. Compares `error` before the arguments.
+    /// Returns whether the call matches the pattern, given whether its position matches. Compares
+    /// `error` before the arguments.
     pub(crate) fn fit(&mut self, pattern: &CallPattern, position: Tri, call_idx: usize) -> Tri {
         let name = &self.captured.trajectory().tool_calls[call_idx].name;
         let position = match position {

@@ -212,9 +212,9 @@ impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for Key<K> {
     }
 }
 
-/// Implements serde for a struct with `#[serde(remote = "Self")]`, so that parsing returns these
-/// hints. (The type of a field checks that field. `Evaluate::check` compares fields with each
-/// other, because it can report the errors at better positions.)
+/// Implements serde for a struct with `#[serde(remote = "Self")]`, so that parsing goes through
+/// `Hinted`. (Each field's type checks the field's value. `Evaluate::check` compares fields with
+/// each other, because it can report the errors at better positions.)
 macro_rules! read_with_hints {
     ($name:ident) => {
         impl<'de> serde::Deserialize<'de> for $name {

@@ -23,9 +23,9 @@ pub enum MatchScore {
     Subset,
     /// All expected calls.
     Superset,
-    /// The share of the calls made that were expected.
+    /// The number of matches, as a share of the calls made.
     Precision,
-    /// The share of the expected calls that were made.
+    /// The number of matches, as a share of the expected calls.
     Recall,
     /// The harmonic mean of precision and recall.
     F1,

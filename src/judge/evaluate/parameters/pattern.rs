@@ -1,5 +1,6 @@
-//! Regular expressions that run in linear time and bounded memory. The configuration parses them;
-//! [`PatternCompiler`] compiles them later, under limits for their source: a file or a request.
+//! Regular expressions that run in linear time and bounded memory. Deserialising a [`Pattern`] only
+//! stores its text; [`PatternCompiler`] compiles it later, under limits for the pattern's source: a
+//! file or a request.
 
 use std::borrow::Cow;
 use std::fmt;

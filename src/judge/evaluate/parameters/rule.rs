@@ -1,5 +1,4 @@
-//! Rules over calls as they are written, one DECLARE template each. Checks which fields may be
-//! combined.
+//! The written form of rules over calls. Each rule is a DECLARE template with its fields.
 
 use std::fmt;
 

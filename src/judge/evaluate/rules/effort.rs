@@ -152,7 +152,8 @@ impl Made {
 }
 
 impl<'a> EffortLook<'a> {
-    /// Selects the calls that count. Searching in them costs at most `max_search`.
+    /// Selects the calls that no entry of `ignore` matches. Matching spends at most `max_search`
+    /// units of work.
     pub(crate) fn new(
         ignore: &[Entry<Ignored>],
         trajectory: &'a Trajectory,
@@ -496,7 +497,7 @@ impl<'a> EffortLook<'a> {
                     },
                 })
             } else {
-                // In a trace that was cut short, the missing spans are the reason.
+                // In a trace that was cut short, the missing spans are the reason, not the totals.
                 (greatest > most && !cut_short).then_some(UnknownTokens::Totals)
             });
         }

@@ -100,7 +100,7 @@ impl<'a> RuleJudge<'a> {
     }
 
     /// Returns the call most similar to the partner that the first violation lacks: a call that
-    /// differs only on `same`, or else a call that only has the partner's name.
+    /// differs only on `same`, or else a call that matches only the partner's name.
     fn nearest(&mut self, rule: &'a Rule, found: &RuleFound) -> Option<NearMiss> {
         let (shape, (violating, breach)) = (rule.shape(), found.first.as_ref()?);
         let is_b = breach.kinds().1?;
@@ -366,7 +366,8 @@ impl<'a> RuleJudge<'a> {
         tally
     }
 
-    /// Returns true if a `b` was made and has ended.
+    /// Returns true if a call `b` has ended, as `responded_existence` requires. Returns true for
+    /// every other rule.
     fn has_ended(&mut self, rule: &'a Rule) -> bool {
         let (Rule::RespondedExistence(_), Some(b)) = (rule, rule.shape().b) else {
             return true;

@@ -1,5 +1,5 @@
-//! Reads the values at which two kinds of calls must agree. Caches them by path, because rules
-//! often share paths.
+//! Reads the values on which two kinds of calls must agree. Caches the values by path, because
+//! rules often share paths.
 
 use hashbrown::HashMap;
 use serde_json::Value;
@@ -145,8 +145,8 @@ impl<'a> ReadPaths<'a> {
             .unwrap_or(Tri::Yes)
     }
 
-    /// Returns the work of comparing one call with all calls of both kinds: one unit for each
-    /// value.
+    /// Returns the cost of comparing one call with `n_calls` calls: one unit for each call and for
+    /// each value read at the paths.
     pub(crate) fn cost(&self, agreement: &SharedValues, n_calls: usize) -> u64 {
         let n_values = |place: usize| MAX_VALUES - self.paths[place].n_left;
         let places = agreement

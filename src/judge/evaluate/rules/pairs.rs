@@ -94,7 +94,8 @@ impl Pair<'_, '_> {
             )
         };
         let so_far = compared(false, false);
-        // If partners are forbidden, an uncertain partner can only lead to a violation.
+        // The comparisons with the fewest and with the most possible partners. If both give the
+        // same answer, the uncertain calls do not matter.
         let bounds = is_doubtful.then(|| [compared(false, true), compared(true, false)]);
         let n_compared = so_far.partners.len() + so_far.blockers.len();
         let cost = self
@@ -169,7 +170,7 @@ struct Comparison<'p, 'v> {
     partners: Vec<usize>,
     is_partner: Vec<bool>,
     blockers: Vec<usize>,
-    /// True if a call that matters has no known time.
+    /// True if a call whose time is unknown could be a partner, or lie in between.
     has_unplaced: bool,
 }
 
