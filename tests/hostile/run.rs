@@ -34,7 +34,7 @@ use sidecar::{Sidecar, Size};
 
 const ATTACK: Duration = Duration::from_secs(4);
 
-/// Time after an attack within which requests must be answered in time again.
+/// Time after an attack within which the innocent client's requests must succeed again.
 const BACK_WITHIN: Duration = Duration::from_secs(5);
 
 /// Minimum share of the innocent client's requests that must succeed at the first attempt.

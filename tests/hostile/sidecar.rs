@@ -239,8 +239,8 @@ impl Sidecar {
         }
     }
 
-    /// Returns true if accepted = sent + queued + dropped, in spans, with nothing queued unless
-    /// `may_queue`.
+    /// Waits until accepted = sent + queued + dropped, in spans. Unless `may_queue`, nothing may be
+    /// queued.
     pub(crate) async fn books_balance(&self, may_queue: bool) -> Result<(), String> {
         let mut seen = String::new();
         for _ in 0..50 {

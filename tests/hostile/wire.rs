@@ -116,7 +116,7 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// Traces of different kinds have different ids.
+    /// Creates the ids of a trace. Traces of different kinds have different ids.
     pub(crate) fn new(kind: u8, number: u64) -> Self {
         let mut trace_id = [kind; 16];
         trace_id[8..].copy_from_slice(&number.to_be_bytes());

@@ -81,7 +81,7 @@ async fn everything_acknowledged_arrives_although_the_process_is_killed_again_an
     const N_SENDERS: u64 = 4;
     let n_kills = number("SPANSCORE_TEST_KILLS", 6);
     let folder = tempfile::tempdir().unwrap();
-    // In every other round, the backend is down.
+    // In every third round, the backend is down.
     let mut backend = Some(Backend::start_apart().await);
     let address = backend.as_ref().unwrap().address.to_string();
     let endpoint = format!("http://{address}");

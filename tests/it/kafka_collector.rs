@@ -76,7 +76,7 @@ impl Drop for Collector {
     }
 }
 
-/// Starts a Collector that writes to the topic. Returns it and its OTLP address.
+/// Starts a Collector that writes to the topic. Returns the Collector and its OTLP address.
 fn exporter(bench: &Bench, encoding: &str, hasher: &str) -> (Collector, String) {
     let mut collector = Collector::start(
         &bench.topic,

@@ -83,7 +83,8 @@ impl Bench {
         Running::start(&arguments)
     }
 
-    /// Starts a judge and waits until it has joined the group. Returns it and its admin address.
+    /// Starts a judge and waits until it has joined the group. Returns the judge and its admin
+    /// address.
     pub(crate) fn judge(&self) -> (Running, String) {
         self.judge_with(&[])
     }
@@ -116,7 +117,7 @@ impl Bench {
         (judge, admin)
     }
 
-    /// Starts a writer without criteria. Returns it and its OTLP address.
+    /// Starts a writer without criteria. Returns the writer and its OTLP address.
     pub(crate) fn writer(&self) -> (Running, String) {
         let endpoint = format!("forward.endpoint=http://{}", self.backend.address);
         self.writer_with(&[&endpoint])

@@ -79,7 +79,8 @@ fn run_of(trace: u64) -> Vec<Span> {
     spans_of_run(trace, &[], &calls)
 }
 
-/// Moves runs to the present. In a run that began long ago, no span counts as missed.
+/// Moves runs to the present. A run that began long ago would count as a recording, in which no span
+/// can have been missed.
 fn at_present(spans: &mut [Span], present: u64) {
     const RECORDED: u64 = 1_700_000_000_000_000_000;
     for span in spans {
@@ -137,8 +138,8 @@ async fn wait_for_scores(backend: &Backend, n_scores: usize) {
     .await;
 }
 
-/// Waits until all scores are delivered. The journal then contains a record of the delivery before
-/// any later request.
+/// Waits until all scores are delivered. In the journal, the record of the delivery then precedes
+/// every request that is sent later.
 async fn wait_until_delivered(admin: &str, n_scores: usize) {
     wait_for_both_shapes(admin, "spanscore_scores_sent_total", n_scores).await;
 }

@@ -187,7 +187,8 @@ mod tests {
             [2, 0, 1],
             [2, 1, 0],
         ] {
-            // A bit is set if the traces are judged before the next trace arrives.
+            // If bit `place` of `waits` is set, the traces so far are judged before the next trace
+            // arrives.
             for waits in 0..8 {
                 let mut fed = Fed::new(settings());
                 for (place, at) in order.into_iter().enumerate() {

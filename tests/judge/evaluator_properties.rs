@@ -504,8 +504,8 @@ proptest! {
     }
 }
 
-/// Tests every trajectory of up to three of these calls, with every early subset of its calls. All
-/// or none of the early calls are unfinished, and they have their final steps or step 0. Each
+/// Tests every trajectory of up to three of these calls, with every early subset of its calls. At
+/// most one early call is unfinished. The early calls have their final steps or step 0. Each
 /// criterion has a single requirement.
 #[test]
 fn no_verdict_given_early_changes_on_any_short_trajectory() {
@@ -524,8 +524,8 @@ fn no_verdict_given_early_changes_on_any_short_trajectory() {
         let (criteria, explain) = (&criteria, Explain::default());
         judged(criteria, &Expectations::default(), &written, &explain)
     };
-    // Many trajectories have the same early calls. The key consists of these calls, the index of
-    // the unfinished call, and whether their steps are changed.
+    // Many trajectories have the same early calls, so early judgements are cached. The key consists
+    // of the early calls, the index of the unfinished call, and true if all steps are 0.
     let mut firsts: BTreeMap<(Vec<usize>, Option<usize>, bool), Vec<Evaluation>> = BTreeMap::new();
     let (mut n_early, mut n_certain) = (0, 0);
     for len in 0..=3_u32 {

@@ -259,7 +259,7 @@ proptest! {
 
 // === large values ===
 
-/// Takes exponential time in an engine that backtracks.
+/// A pattern that takes exponential time in an engine that backtracks.
 const HOSTILE: &str = r"^(a+)+$|(a|aa)+b|(\w+\s?)*!$";
 
 fn with_a_result_of_10_mb() -> Vec<Span> {
@@ -387,7 +387,7 @@ fn searches_of_one_evaluation_have_a_limit_whoever_wrote_the_pattern() {
 
 #[test]
 fn the_criteria_of_a_trace_share_one_limit_and_a_run_cannot_spend_theirs() {
-    // Counts as slow like the other pattern, but searches quickly.
+    // This pattern counts as slow, like `SLOW`, but a search with it is fast.
     let slow = json!({ "name": "read", "result": "![a-z ]{60}" });
     let evaluate = json!({ "tool_calls": { "disallowed": [slow] } });
     let criteria: Vec<Value> = (0..8)
@@ -407,8 +407,8 @@ fn the_criteria_of_a_trace_share_one_limit_and_a_run_cannot_spend_theirs() {
             .map(|evaluation| evaluation.verdict)
             .collect::<Vec<_>>()
     };
-    // Each evaluation needs more than half of its limit, so six of them fit into the limit of a
-    // trace.
+    // Each evaluation needs more than half of its limit, so fewer than eight of them fit into the
+    // limit of a trace, which is four times as large.
     let alone = verdicts(&criteria, 100, &[]);
     let n_passed = alone
         .iter()

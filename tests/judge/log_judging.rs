@@ -181,7 +181,7 @@ impl Owner {
         self.keep(&judged);
     }
 
-    /// Reads the log up to `end`, then waits until everything is judged.
+    /// Reads the log up to `end`. At the end of the log, waits until everything is judged.
     fn read(&mut self, log: &[Record], end: usize) {
         let from = self.judge.next_offset() as usize;
         for (offset, record) in log.iter().enumerate().take(end).skip(from) {

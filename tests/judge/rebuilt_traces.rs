@@ -224,7 +224,8 @@ impl Disk {
     }
 }
 
-/// Returns requests in three phases: the runs, late spans of some runs, and further runs.
+/// Returns requests in three phases: the first three spans of each run, and later spans that are
+/// sent in the same phase or in one of the two later ones.
 fn phases(rng: &mut fastrand::Rng) -> [Vec<Vec<u8>>; 3] {
     let mut phases: [Vec<_>; 3] = Default::default();
     for trace in 1..=N_TRACES {
@@ -242,7 +243,7 @@ fn phases(rng: &mut fastrand::Rng) -> [Vec<Vec<u8>>; 3] {
             .into_iter()
             .enumerate()
         {
-            // Some runs have late spans, and some of these send them twice.
+            // Some runs have late spans, in one later phase or in two.
             let phase = match idx {
                 0..3 => 0,
                 3 => (trace % 2) as usize,
@@ -387,7 +388,7 @@ fn completeness(leave: impl FnOnce(&mut Process)) -> String {
         process.receive(request(vec![span]));
     }
     leave(&mut process);
-    // The records of older traces are deleted.
+    // The records of older traces are deleted, so the trace history starts now.
     process.disk.since = process.now().unix_nanos;
     process.crash();
     process.receive(request(vec![root]));

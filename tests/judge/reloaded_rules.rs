@@ -64,7 +64,7 @@ mod tests {
         scanned(rules, 1, "", &values)
     }
 
-    /// Judges batches that arrived under earlier rules by the last rules.
+    /// Judges batches that arrived under earlier rules, by the rules `last`.
     fn judged(batches: Vec<Batch>, last: &Rules) -> Evaluation {
         let now = now();
         let mut pipeline = Pipeline::new(Settings::replay(), now);

@@ -34,8 +34,8 @@ fn settings(is_whole: bool) -> Settings {
     }
 }
 
-/// Returns the criteria that load with this scope. A session has no duration, and each turn counts
-/// its own steps.
+/// Returns the criteria that load with this scope. Omits criteria on the duration or on steps: a
+/// session has no duration, and each turn counts its own steps.
 fn rules_at(scope: &str, criteria: &[Value]) -> Rules {
     let loaded = criteria.iter().filter_map(|criterion| {
         let mut criterion = criterion.clone();
@@ -537,7 +537,7 @@ fn a_violation_is_reported_once_when_its_turn_closes_and_confirmed_at_the_end() 
     };
     assert_eq!((alarm.stage, alarm.verdict), (Stage::Alarm, Verdict::Fail));
     assert_eq!(alarm.trajectory.completeness.as_str(), "open");
-    // The alarm is about the call, so its trace is that of the call's turn.
+    // The alarm is about the call, so the alarm's trace is the trace of the call's turn.
     let subject = alarm.subject().unwrap();
     assert_eq!(&*subject.name, "delete");
     assert_eq!(alarm.trajectory.trace_id, turn(2, 0, &[])[0].trace_id);

@@ -1,7 +1,7 @@
-//! Tests conversations whose turns are separate traces. A rule may fail only because an earlier
-//! call is missing, and an earlier turn may have made that call. Covers live judging, `replay`, a
-//! restart from a journal's records, a reload, and recorded chats of three frameworks. Does not
-//! test other frameworks' sessions.
+//! Tests conversations whose turns are separate traces. If a rule would fail only because an
+//! earlier call is missing, and an earlier turn may have made that call, there is no verdict.
+//! Covers live judging, `replay`, a restart from a journal's records, a reload, and recorded chats
+//! of three frameworks. Does not test other frameworks' sessions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -399,7 +399,8 @@ fn a_restart_keeps_the_turns_that_the_journal_has() {
         let judged = after.judge(&turn(60, Continued, &["transfer"]));
         let expected = if keeps_record { CALLED } else { NOT_SEEN };
         assert!(told(&judged[0]).starts_with(expected), "{judged:?}");
-        // The journal may have removed turns, so earlier judgements may be unaware of them.
+        // The journal may have deleted earlier turns of this session, so it is unknown whether they
+        // made the call.
         let mut late = turn(120, Continued, &["transfer"]);
         late.session = "other";
         assert!(told(&after.judge(&late)[0]).starts_with(NOT_SEEN));

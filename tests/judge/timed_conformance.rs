@@ -113,8 +113,6 @@ fn compare(case: &TimedCase, is_reversed: bool) -> Result<(), String> {
     if !is_same {
         return Err(format!("scores {said}"));
     }
-    // Further calls could change the score of a run that was cut short or is incomplete. Only the
-    // label is certain.
     match details_differ(case, expected, &evaluation) {
         Some(difference) => Err(format!("{difference} in {said}")),
         None => Ok(()),

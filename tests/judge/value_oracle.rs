@@ -101,7 +101,7 @@ fn path() -> impl Strategy<Value = &'static str> {
     ])
 }
 
-/// Returns the number; it is a multiple of a quarter, and so exact as a double.
+/// Returns the number. It is a multiple of a quarter, so an `f64` represents it exactly.
 fn number(value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) => number.as_f64(),
@@ -242,7 +242,7 @@ proptest! {
         prop_assert_eq!(answer, expected, "{} of {}", evaluate, args);
     }
 
-    /// Compares sums with whole numbers of hundredths.
+    /// Compares sums with sums that the test computes in whole hundredths.
     #[test]
     fn totals_are_those_of_whole_numbers(
         calls in prop::collection::vec((-300_i64..2_000, 0_u8..3, any::<bool>()), 1..8),
@@ -404,7 +404,8 @@ fn hostile_values_cost_no_more_than_a_trace_may() {
     assert_eq!(rules(too_many_digits), Verdict::NotEvaluated);
 }
 
-/// The arguments have 200 MiB, more than may be searched in one trace.
+/// Reading the 1 MiB of stored arguments again for each of the 200 patterns would exceed the search
+/// budget of a trace.
 #[test]
 fn what_stands_before_a_cut_is_read_once_for_all_patterns() {
     let calls = [call(

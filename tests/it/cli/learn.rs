@@ -305,8 +305,8 @@ fn the_order_of_files_changes_no_byte() {
         .chunks(5)
         .enumerate()
         .map(|(chunk_idx, chunk)| {
-            // Trace ids are derived from the position in a file, so this makes them differ between
-            // files.
+            // Trace ids are derived from the position in a file. The replacement makes them differ
+            // between files.
             let text = recording(chunk).replace("abcd", &format!("abc{chunk_idx}"));
             let path = learned.path(&format!("{chunk_idx}.jsonl"));
             std::fs::write(&path, text).unwrap();

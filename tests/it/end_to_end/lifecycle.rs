@@ -24,7 +24,7 @@ use crate::support::backend::{Arrived, Backend};
 use crate::support::eventually::eventually;
 use crate::support::sidecars::{client, config_with, is_ours, start};
 
-/// Traces settle immediately, and scores are sent immediately.
+/// Settings with which traces settle immediately and scores are sent immediately.
 const QUICK: [(&str, &str); 2] = [
     ("assemble.settle", "1ms"),
     ("scores.batch.max_delay", "1ms"),

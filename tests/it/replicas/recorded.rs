@@ -29,8 +29,8 @@ const CRITERIA: &str = r#"criteria=[
 
 const SHORT_WARM_UP: Duration = Duration::from_secs(3);
 
-/// Returns a cluster without replicas. Its replicas wait longer for spans than the 2 s within which
-/// they notice a change of the peers, as with the default settings.
+/// Returns a cluster in which no replica has started yet. The replicas wait longer for spans than
+/// the 2 s within which they notice a change of the peers, as with the default settings.
 fn cluster(warm_up: Duration, peers: &[&str]) -> Cluster {
     let settings = settings(Duration::from_secs(3), Duration::from_secs(4), warm_up);
     Cluster::new(CRITERIA, settings, peers)

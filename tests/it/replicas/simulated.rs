@@ -62,7 +62,7 @@ pub(super) fn settings(settle: Duration, inactive: Duration, warm_up: Duration) 
 }
 
 impl Cluster {
-    /// Creates a cluster without replicas. `criteria` has the form of a flag.
+    /// Creates a cluster in which no replica has started yet. `criteria` has the form of a flag.
     pub(super) fn new(criteria: &str, settings: Settings, peers: &[&str]) -> Self {
         let criteria = criteria.strip_prefix("criteria=").expect("as a flag");
         let criteria: Value = serde_json::from_str(criteria).expect("JSON");

@@ -1,7 +1,7 @@
-//! Tests the real program with disk faults: killed at its Nth system call, with system calls that
-//! fail, and on separate file systems (`mounted`). Only `.ci/extended disks` runs these tests,
-//! because they need `strace`, root and several minutes. A test that cannot run prints the reason.
-//! Does not test hardware that lies about its writes.
+//! Tests the real program with disk faults: kills the program at its Nth system call, lets system
+//! calls fail, and puts the program's folders on separate file systems (`mounted`). Only
+//! `.ci/extended disks` runs these tests, because they need `strace`, root and several minutes. A
+//! test that cannot run prints the reason. Does not test hardware that lies about its writes.
 
 mod mounted;
 

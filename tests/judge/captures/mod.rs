@@ -242,7 +242,7 @@ fn expected_calls(scenario: &Scenario) -> Vec<&Value> {
         .collect()
 }
 
-/// Counts the differences in each column.
+/// Lists the differences in each column.
 fn compare(
     scenario: &Scenario,
     trajectories: &[Arc<Trajectory>],
@@ -392,7 +392,7 @@ fn compare(
 
 /// Returns the expected step of a call, counted as we count it: the turns of one agent, from 0. The
 /// recorded steps count the model replies of all agents since the user's message. A reply without
-/// calls ends an agent's run, so its turns are the replies with calls.
+/// calls ends an agent's run, so an agent's turns are its replies with calls.
 fn step_of_agent(expected: &[&Value], at: usize) -> Option<usize> {
     let own = expected[at]["step"].as_u64()?;
     let of_run = expected.iter().filter(|other| {

@@ -1,5 +1,5 @@
 //! Judges criteria with `error:` on recorded calls without spans, if the results in the messages
-//! show whether a call failed. Does not prove that other frameworks' messages show it.
+//! show whether a call failed. Does not prove that other frameworks' messages show failures.
 
 use judge::evaluate::Verdict;
 use judge::pipeline::Rules;

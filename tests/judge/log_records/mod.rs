@@ -26,8 +26,8 @@ fn a_prompts_calls_are_judged_when_it_has_been_quiet() {
     };
     let mut pipeline = Pipeline::new(settings, at(0));
     let rules = rules();
-    // The sequence numbers decide, although the order of arrival and the times disagree with them.
-    // A decision is not a call, and a repeated record counts once.
+    // The sequence numbers decide the order of the calls, although the order of arrival and the
+    // times disagree with them. A decision is not a call, and a repeated record counts once.
     let bash = claude(
         3,
         7,

@@ -89,7 +89,7 @@ fn cached_and_total_tokens_count_in_every_spelling() {
         (only("ai.usage.totalTokens"), None, unknown, [5000; 2]),
         (both("gen_ai.usage.input_tokens"), None, [9; 2], [5000; 2]),
         (both("gen_ai.usage.output_tokens"), None, unknown, [5000; 2]),
-        // The inner model span has more values.
+        // The inner model span records input and output, the outer one only the total.
         (
             only("gen_ai.usage.total_tokens"),
             Some(sides),
@@ -184,7 +184,8 @@ fn usage_is_kept_only_for_those_who_read_it() {
         Node::new("agent", None, (0, 9), of_agent),
         Node::new("model", Some(0), (1, 2), usage),
     ];
-    // A selector that reads one usage attribute must not make the limit read another one.
+    // A selector on a usage attribute makes the scan store only that attribute. A limit that is
+    // registered later must not treat it as the recorded usage.
     let select = json!({ "attributes": { "gen_ai.usage.input_tokens": "5" } });
     let limit = json!({ "name": "c", "select": select, "evaluate": {
         "efficiency": { "max_output_tokens": 1 },

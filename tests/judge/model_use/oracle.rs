@@ -50,7 +50,7 @@ impl Made {
         {
             if let Some(tokens) = self.usage[side] {
                 attributes[*key] = json!(tokens);
-                // Cached tokens are a part of the input tokens unless there are more of them.
+                // Half of the input tokens were cached. They must not be added to the input tokens.
                 if side == 0 && self.spelling.is_multiple_of(5) {
                     attributes["gen_ai.usage.cache_read.input_tokens"] = json!(tokens / 2);
                 }
@@ -136,8 +136,8 @@ fn usage_below(tree: &[Made], at: usize) -> Option<Call> {
             _ => usage_below(tree, child),
         };
         let Some(usage) = usage else { continue };
-        // If one of several calls did not record a side, that side is open, and the rest of its sum
-        // is certain.
+        // If one of several calls did not record a number, the sum of the other calls' numbers is
+        // still a lower bound.
         found = Some(match found {
             None => usage,
             Some(sum) => [0, 1].map(|side| plus(sum[side], usage[side])),
@@ -171,7 +171,7 @@ fn model_calls(tree: &[Made], at: usize, agent: usize, found: &mut Vec<(usize, C
     }
 }
 
-/// Skips the remaining spans of a model's chain.
+/// Skips a span inside a model call, and collects the model calls of agents and tools below it.
 fn beyond(tree: &[Made], at: usize, agent: usize, found: &mut Vec<(usize, Call)>) {
     if matches!(tree[at].kind, "agent" | "tool") {
         return model_calls(tree, at, agent, found);
@@ -197,7 +197,8 @@ fn expected(tree: &[Made]) -> Value {
     model_calls(tree, 0, 0, &mut calls);
     let mut usage: Vec<Call> = calls.iter().map(|(_, usage)| *usage).collect();
     let mut is_total = false;
-    // Totals of agents without any model call count as possible.
+    // Tokens that may have been used in addition to `usage`, such as the totals of agents whose
+    // model calls were not seen.
     let mut possible = Vec::new();
     if calls.is_empty() {
         totals(tree, 0, &mut usage);

@@ -1,5 +1,5 @@
-//! Compares the evaluators over time with naive evaluators that enumerate every order that the
-//! times allow. The naive evaluators share no code with the real ones; their only source is
+//! Compares the evaluators that read times with naive evaluators that enumerate every order that
+//! the times allow. The naive evaluators share no code with the real ones; their only source is
 //! `docs/evaluators.md`. Runs have at most six calls, so long runs are not tested; the benchmark
 //! `rules` covers them.
 
@@ -41,9 +41,9 @@ struct Asked {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Same {
     Nothing,
-    /// Both conditions apply to the same path.
+    /// The values at one path, the same for both calls.
     OnePath,
-    /// The conditions apply to two different paths.
+    /// The value of `a` at one path and the value of `b` at another.
     APathEach,
 }
 

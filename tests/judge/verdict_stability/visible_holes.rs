@@ -74,8 +74,8 @@ fn traces_with_holes(left: &[Span]) -> BTreeSet<TraceId> {
     holes.map(|span| span.trace_id).collect()
 }
 
-/// The numbers of full verdicts, of other verdicts, and of verdicts that contradict the whole
-/// trace.
+/// The number of verdicts on traces that seem complete, how many of them contradict the verdict on
+/// the whole trace, and the number of verdicts on traces with a visible hole.
 #[derive(Debug, Default)]
 struct Counts {
     full: usize,
