@@ -80,7 +80,7 @@ fn any_call_of_the_api_is_answered() {
         let [method, path, content_type, body] = CALLS[dice.up_to(CALLS.len())];
         let body = mutate(body.as_bytes(), &mut dice);
         let path = mutate(path.as_bytes(), &mut dice);
-        // The HTTP library rejects all other paths.
+        // The HTTP library rejects a path that does not parse.
         let Ok(uri) = Uri::try_from(path.as_slice()) else {
             return;
         };

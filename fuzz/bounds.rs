@@ -255,7 +255,8 @@ fn keys_that_look_alike_are_told_apart() {
         keys.add(name, Keep::Value);
     }
     keys.max_value_size = KIB;
-    // Each key is followed by each similar key; some keys occur twice in a row.
+    // Sends each key twice in a row, then all keys in reverse order, so that a key follows itself
+    // and similar keys.
     let sent: Vec<_> = names
         .iter()
         .flat_map(|name| [name, name])

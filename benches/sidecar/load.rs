@@ -307,8 +307,8 @@ impl Client {
         let stream = TcpStream::connect(&host).await?;
         stream.set_nodelay(true)?;
         let stream = TokioIo::new(stream);
-        // A connection closes when the last handle of its sender is dropped. Its requests also
-        // return its errors.
+        // The task of a connection ends when the last handle of its sender is dropped. Nobody
+        // awaits the task, because the requests return the connection's errors.
         let (sender, uri) = if wire == Wire::Http {
             let (sender, connection) = http1::handshake(stream).await.map_err(io::Error::other)?;
             tokio::spawn(connection);

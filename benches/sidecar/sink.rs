@@ -1,6 +1,7 @@
-//! The receivers at the end: some drop everything they receive (as raw bytes, or decoded by prost),
-//! and one reads every span's ids like the backend behind a sidecar. Each receiver is a separate
-//! process, so that its CPU time is measured alone, and reads commands from its standard input.
+//! The receivers of the measured requests. Some drop everything they receive, as raw bytes or
+//! decoded by prost. One is the backend behind a sidecar, and reads every span's ids. Each receiver
+//! is a separate process, so that its CPU time is measured alone, and reads commands from its
+//! standard input.
 
 use std::convert::Infallible;
 use std::io::{self, BufRead, Write};

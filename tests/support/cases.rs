@@ -246,7 +246,7 @@ pub(crate) struct Node {
     pub(crate) scope: String,
 }
 
-/// How much of a tree has arrived when the tree is judged.
+/// The part of a tree that has arrived when the tree is judged.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Cut {
     /// The whole tree.

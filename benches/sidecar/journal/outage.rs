@@ -106,7 +106,8 @@ pub(super) fn outage(plan: &Plan) -> io::Result<()> {
         5.0,
     );
     line("   drained", spread([n_drained / took * size]), "MiB/s");
-    // Concurrent requests arrive in any order, and a probe may be any request.
+    // Concurrent requests arrive in any order, and the request that probes a backend that was down
+    // may be any of the queued requests.
     goal(
         "J5  overtaken, s (none, rounded)",
         spread([overtaken as f64 / 1e9]),

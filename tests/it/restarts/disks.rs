@@ -174,7 +174,7 @@ impl Received {
     }
 }
 
-/// A run of the program with a fault, and a second run without one.
+/// The input of a run of the program with a fault and of a second run without a fault.
 struct Case<'a> {
     folder: &'a Path,
     journal: PathBuf,
@@ -187,8 +187,9 @@ impl Case<'_> {
         start_tampered(tampering, self.folder, endpoint, Some(&self.journal), &more)
     }
 
-    /// Sends requests until the program ends, beginning with the first unacknowledged one. Returns
-    /// the number of acknowledged requests. With `is_patient`, refused requests are sent again.
+    /// Sends the requests from index `from` on, until one is not acknowledged. With `is_patient`,
+    /// repeats a refused request until the program ends. Returns the number of acknowledged
+    /// requests, including those before `from`.
     fn send(&self, sidecar: &mut Running, otlp: &str, from: usize, is_patient: bool) -> usize {
         let mut n_acknowledged = from;
         while let Some((_, body)) = self.requests.get(n_acknowledged) {

@@ -15,13 +15,13 @@ use std::process::Command;
 /// The import table of the program: each room, and the rooms that it may import. `Cargo.toml`
 /// decides what each crate below the program may import. Reasons for some entries: `tls` reads
 /// certificate files for both ends of a connection, so neither `listen` nor `transport` can own it.
-/// `register` answers with the lines of `export::score_line`. `receive` imports `transport` for the
-/// refusal of its queue, which has one type from the queue to the response, and for the largest
-/// request that the queue accepts. `export::score_*` and `export::writer_*` use the enums and
-/// writers of `scores` in `config`, so that each exists once. `listen` accepts connections for both
-/// `receive` and `admin`. `page` parses criteria that a person tries, with the parser of
-/// `register`. A row such as `export::score` also covers `export::score_line`. Files inside a room
-/// may import their own room.
+/// `register` answers with the lines of `export::score_line`. `receive` imports from `transport`
+/// the type of a queue's refusal, which the response also uses, and the size of the largest request
+/// that a queue accepts. `export::score_*` and `export::writer_*` use the enums and writers of
+/// `scores` in `config`, so that each exists once. `listen` accepts connections for both `receive`
+/// and `admin`. `page` parses criteria that a person tries, with the parser of `register`. A row
+/// such as `export::score` also covers `export::score_line`. Files inside a room may import their
+/// own room.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("sync", &[]),
     ("rfc3339", &[]),
@@ -176,7 +176,7 @@ fn translators_do_no_input_or_output() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-// Clippy can forbid detached tasks, but not only outside tests.
+// Clippy could forbid detached tasks, but would also forbid them in tests.
 #[test]
 fn no_task_is_detached() {
     let mut wrong = Vec::new();

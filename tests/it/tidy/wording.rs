@@ -92,7 +92,7 @@ fn a_public_type_name_is_used_once() {
     let mut found: BTreeMap<String, BTreeSet<PathBuf>> = BTreeMap::new();
     for file in sources() {
         for (_, line) in file.code() {
-            // A type defined by a macro gets its name from a row.
+            // In a macro, the declaration has no name; each row of the macro's table has one.
             if let Some(name) = public_type(line).filter(|name| !name.is_empty()) {
                 found
                     .entry(name.to_owned())

@@ -227,7 +227,7 @@ async fn a_disk_that_fails_to_write_has_everything_acknowledged() {
     let [otlp, admin] = first.addresses();
     let n_before = case.send(&mut first, &otlp, 0, false);
     assert!(0 < n_before && n_before < requests.len(), "{n_before}");
-    // The kernel reports the cause of a failed block write until its own journal fails.
+    // The kernel reports that the disk is full until the journal of ext4 itself cannot be written.
     is_refused(&otlp, &admin, &["disk_full", "disk_error"]);
     first.signal(Signal::KILL);
     first.child.wait().unwrap();
