@@ -142,8 +142,8 @@ fn main() {
                     drop(black_box(judged));
                 }
             };
-            // A page stores a thousand concurrent runs and a thousand failed ones, and after that a
-            // few new ones each second.
+            // In a burst, a page stores a thousand runs without a failure and a thousand with one,
+            // and after that only a few each second. Judge so many runs that the burst is over.
             if what != "remember" {
                 for _ in 0..16 {
                     judge(

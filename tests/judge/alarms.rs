@@ -660,7 +660,7 @@ fn a_call_that_may_be_another_report_of_a_call_raises_no_alarm() {
     };
     let mut run = spans_of_run(1, &[], &[call("c"), call("c"), call("c")]);
     // The last two spans come from a tool's server and lie below a span that has not arrived. One
-    // of the two names no tool.
+    // of the two has no tool name.
     for span in &mut run[2..] {
         span.parent_span_id = vec![9; 8];
         span.flags = 0x300;

@@ -1,4 +1,5 @@
-//! J8 to J11: CPU time, the time until an answer, and the bytes written to the disk.
+//! Measures the goals J8 to J11: CPU time, the time until an answer, and the bytes written to the
+//! disk.
 
 use std::io;
 use std::time::Duration;
@@ -29,7 +30,7 @@ fn rows(plan: &Plan, load: usize, n: u64) -> io::Result<[Row; 2]> {
     ])
 }
 
-/// J8: large requests.
+/// Measures J8, the CPU time with large requests.
 pub(super) fn costs(plan: &Plan) -> io::Result<()> {
     for (profile, n, limit) in [(Profile::Lean, 600, 1.25), (Profile::Genai, 100, 1.6)] {
         let mut loads = [loader(profile, N_OPEN, 512, 9)?.0];
@@ -49,7 +50,7 @@ pub(super) fn costs(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// J9: small requests, and the cost of each step of the journal.
+/// Measures J9, the CPU time with small requests, and the cost of each step of the journal.
 pub(super) fn small(plan: &Plan) -> io::Result<()> {
     const WARM_UP: u64 = 500;
     let mut loads = [loader(Profile::Lean, N_OPEN, 12, 9)?.0];
@@ -109,7 +110,7 @@ pub(super) fn small(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// J10: the time until an answer.
+/// Measures J10, the time until an answer.
 pub(super) fn waits(plan: &Plan) -> io::Result<()> {
     for (n_senders, n_requests, limit) in [(1, 1_000, 1.3), (8, 400, 2.0), (64, 100, 4.0)] {
         let n_requests = if plan.is_short { 5 } else { n_requests };
@@ -146,7 +147,7 @@ pub(super) fn waits(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// J11: the bytes written to the disk, which no other program may use meanwhile.
+/// Measures J11, the bytes written to the disk. No other program may use the disk meanwhile.
 pub(super) fn bytes(plan: &Plan) -> io::Result<()> {
     heading("journal, bytes at the disk for each byte of a request");
     let [_, with] = &variants(plan);

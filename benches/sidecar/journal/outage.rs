@@ -1,4 +1,4 @@
-//! J5 and J13: a backend that is down, slow or overloaded.
+//! Measures the goals J5 and J13, with a backend that is down, slow or overloaded.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,7 +17,7 @@ use crate::{Plan, loader};
 /// Maximum number of concurrent requests (`forward.max_concurrency`).
 const N_IN_FLIGHT: f64 = 8.0;
 
-/// J5: the backend refuses every request for a minute, while requests continue to arrive.
+/// Measures J5: the backend refuses every request for a minute, while requests continue to arrive.
 pub(super) fn outage(plan: &Plan) -> io::Result<()> {
     const RATE: u64 = 40;
     let (before, away, after) = if plan.is_short { (1, 2, 3) } else { (15, 60, 45) };
@@ -116,7 +116,7 @@ pub(super) fn outage(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// J13: backends that accept less than senders would send.
+/// Measures J13, with backends that accept less than senders would send.
 pub(super) fn slow(plan: &Plan) -> io::Result<()> {
     heading("journal, slow: a backend that takes 100 ms for a request, 64 senders");
     for (name, variant) in NAMES.iter().zip(variants(plan)) {

@@ -1,4 +1,5 @@
-//! J12 and J14: the start, empty and with a backlog, and memory at rest.
+//! Measures the goals J12 and J14: the time of a start with an empty journal and with a backlog,
+//! and the memory at rest.
 
 use std::io;
 use std::time::Duration;

@@ -347,7 +347,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compares with a search of every pair of positions.
+        /// Compares the result with a search of every pair of positions.
         #[test]
         fn shared_runs_are_those_of_all_pairs(a in "[ab日]{0,60}", b in "[ab日]{0,60}") {
             let (one, other): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());

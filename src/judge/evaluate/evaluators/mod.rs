@@ -1,5 +1,5 @@
-//! The evaluators, one file each, and the two enums that list them: [`Evaluator`] and [`Evidence`],
-//! from which the report of an evaluator is rendered.
+//! The evaluators, one file each, and two enums with a variant for each evaluator: [`Evaluator`]
+//! contains its parameters, and [`Evidence`] its findings, from which its report is rendered.
 
 mod constraints;
 mod efficiency;

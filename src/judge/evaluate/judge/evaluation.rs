@@ -141,7 +141,7 @@ impl Evaluation {
 
     /// Returns an id that an alarm shares with the final verdict: the first 16 bytes of
     /// SHA-256(trace id ‖ criterion name), or for a session of SHA-256(service ‖ 0 ‖ session ‖ 0 ‖
-    /// criterion name), in hex. `None` for a verdict of a criterion that raises no alarms.
+    /// criterion name), in hex. `None` for a verdict on a trace by a criterion without alarms.
     pub fn verdict_id(&self) -> Option<String> {
         let raises_alarms =
             matches!(&self.criterion, JudgedBy::Criterion(criterion) if criterion.alarm.is_some());
