@@ -19,7 +19,8 @@ pub(crate) struct Expected {
     spans: Vec<(Span, Resource, ScopeHash)>,
 }
 
-/// Returns an error if prost rejects the body, or if an id has the wrong length.
+/// Returns the expected result of the scan, or an error if prost rejects the body or an id has the
+/// wrong length.
 pub(crate) fn scan(body: &[u8], _keys: &KeySet) -> Result<Expected, String> {
     let request = ExportTraceServiceRequest::decode(body).map_err(|error| error.to_string())?;
     let mut expected = Expected {

@@ -549,8 +549,8 @@ pub(crate) fn scaling(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// Goal 9: compares spanscore with the OpenTelemetry Collector at `$OTELCOL`, configured by
-/// `benches/peers/*.yaml`.
+/// Measures goal 9: compares spanscore with the OpenTelemetry Collector at `$OTELCOL`, which
+/// `benches/peers/*.yaml` configure.
 pub(crate) fn peers(plan: &Plan) -> io::Result<()> {
     #[expect(
         clippy::disallowed_methods,

@@ -164,7 +164,7 @@ fn values<'v>(value: &'v Value, steps: &[&str]) -> Vec<&'v Value> {
     }
 }
 
-/// Returns the answer of the table; `None` for open.
+/// Returns the answer of the table; `None` if the answer is open.
 fn holds(condition: &Map<String, Value>, found: &[&Value]) -> Option<bool> {
     let real: Vec<&Value> = found
         .iter()

@@ -19,7 +19,7 @@ const SMALL: usize = 4_800;
 /// Number of senders of small requests.
 const N_SENDERS: u64 = 8;
 
-/// Requests per second that a sidecar with a journal can handle.
+/// Requests per second of the paced load. A sidecar with a journal can handle them.
 const RATE: u64 = 1_000;
 
 fn rows(plan: &Plan, load: usize, n: u64) -> io::Result<[Row; 2]> {

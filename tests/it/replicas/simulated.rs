@@ -1,4 +1,4 @@
-//! Simulates replicas that share the traces without processes: the pipeline of each replica, with
+//! Simulates replicas that share the traces. Each replica is a pipeline instead of a process, with
 //! the time and the peers as arguments. The clock jumps from one timer to the next, so a minute
 //! takes no time. Does not prove that the program reads the list of peers and passes it to its
 //! pipelines; the tests with real replicas do.

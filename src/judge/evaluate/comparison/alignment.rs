@@ -12,7 +12,7 @@ use text::{Clean, code, counted};
 const MAX_ENTRIES: usize = 16;
 /// Maximum number of consecutive entries of one kind that are not folded.
 const MAX_RUN: usize = 6;
-/// In a folded run, the number of visible entries next to the first difference.
+/// In a folded run, the number of entries that stay visible at each end next to a difference.
 const N_SHOWN_OF_RUN: usize = 2;
 
 pub(crate) struct Alignment<'a> {

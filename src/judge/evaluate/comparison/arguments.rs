@@ -112,8 +112,8 @@ impl ArgsDifference {
         }
     }
 
-    /// Returns text such as "`city` differs, `limit` is missing", with both values if
-    /// `explain.values` is set.
+    /// Returns text such as "`city` differs, `limit` is missing", with the expected and the actual
+    /// value if `explain.values` is set.
     pub(crate) fn text(
         &self,
         expected: &Map<String, Value>,

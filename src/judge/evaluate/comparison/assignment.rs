@@ -58,8 +58,8 @@ impl ExpectedPart<'_> {
         }
     }
 
-    /// Returns the difference between a call and the expectation. The number is the size of the
-    /// difference, by which calls are compared.
+    /// Returns the difference between a call and the expectation, and the size of the difference.
+    /// The call with the smallest size is the nearest call.
     fn difference(self, call: usize, captured: &mut CapturedValues<'_>) -> (usize, Difference) {
         match self {
             Self::Args(args, agreement) => {

@@ -91,7 +91,7 @@ pub(crate) struct CapturedValues<'a> {
     pub(crate) unusable: Option<UnusableValue>,
     /// The outcome for each path. The path's address in the criterion identifies the path.
     followed: HashMap<*const ValuePath, Followed>,
-    /// The work spent on searching.
+    /// The units of work spent on searching.
     searched: u64,
     max_search: u64,
 }

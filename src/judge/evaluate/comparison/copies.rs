@@ -11,7 +11,7 @@ use super::value_path::PathValues;
 /// chance.
 const MIN_WHOLE: usize = 8;
 
-/// Maximum bytes of one value that are indexed. The index needs about 40 bytes for each of them.
+/// Maximum bytes of one value that are indexed. The index needs about 40 bytes for each byte.
 const MAX_INDEXED: u64 = 1 << 20;
 
 /// Spends work from a budget; returns `false` if too little is left.

@@ -109,7 +109,7 @@ pub(crate) struct Score<E> {
     /// The criterion's paths at which calls have values.
     pub(crate) paths: PathsSeen,
     pub(crate) n_expected: usize,
-    /// The work spent on searching texts with patterns.
+    /// The units of work spent on searching texts with patterns.
     pub(crate) searched: u64,
     /// The facts in the explanation that do not follow from the names of the calls.
     pub(crate) evidence: E,
@@ -216,8 +216,8 @@ pub(crate) enum ReadBy {
     Key,
 }
 
-/// Records the paths of a criterion at which calls have values. Only calls that match the rest of
-/// the pattern count. Each mask has one bit for each of the first 64 paths.
+/// The paths of a criterion at which calls have values. Only calls that match the rest of the
+/// pattern count. Each mask has one bit for each of the first 64 paths.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PathsSeen {
     /// Paths at which some call has a value.

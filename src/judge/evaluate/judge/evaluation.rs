@@ -186,7 +186,7 @@ impl Evaluation {
     }
 
     /// Hashes everything that outputs show, except the names of the calls and of the criterion. If
-    /// the hash is equal, the outputs have not changed.
+    /// two revisions have the same hash, the outputs have not changed.
     pub fn hash_shown<H: Hasher>(&self, state: &mut H) {
         (self.value.map(f64::to_bits), self.verdict, &self.error).hash(state);
         match &self.findings.basis {
@@ -206,7 +206,8 @@ impl Evaluation {
                 )
                     .hash(state);
             }
-            // The evidence does not contain values, and an error shows only some of the evidence.
+            // Hash the text, because the evidence contains no values, and an error shows only some
+            // of the evidence.
             _ => (self.explanation(), self.details().to_string()).hash(state),
         }
     }

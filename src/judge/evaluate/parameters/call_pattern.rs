@@ -173,7 +173,7 @@ impl CallPattern {
         }
     }
 
-    /// Compares the arguments and the result of a call. The call's name matches, and its position
+    /// Compares the arguments and the result of a call whose name matches and whose position
     /// matches or may match.
     fn fit_values(&self, position: Tri, call_idx: usize, captured: &mut CapturedValues<'_>) -> Fit {
         let mut fit = position;

@@ -35,7 +35,8 @@ pub(crate) enum Direction {
 pub(crate) enum Between {
     /// Any call may come in between.
     Anything,
-    /// No call of the first call's kind may come in between, unless the two disagree on `same`.
+    /// No call of the first call's kind may come in between, unless that call and the first call
+    /// disagree on `same`.
     NotOwnKind,
     /// No call may come in between.
     Nothing,
