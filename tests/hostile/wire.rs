@@ -87,8 +87,8 @@ pub(crate) fn spans(n: usize, traces: bool) -> Vec<u8> {
     field(1, &field(2, &all))
 }
 
-/// Returns a request of `n` spans whose parents never arrive, each in a separate trace, numbered
-/// from `first`.
+/// Returns a request of `n` spans, each in a separate trace. Their parents never arrive. The traces
+/// are numbered from `first`.
 pub(crate) fn open_traces(first: u64, n: u64) -> Vec<u8> {
     let mut all = Vec::new();
     for number in first..first + n {
@@ -150,7 +150,7 @@ pub(crate) fn root(ids: Ids, attributes: &[(&str, &str)]) -> Vec<u8> {
     root_lasting(ids, timed(0), attributes)
 }
 
-/// Like [`root`], with the fields of its start and end.
+/// Like [`root`]; `times` contains the encoded fields of its start and end.
 pub(crate) fn root_lasting(ids: Ids, times: Vec<u8>, attributes: &[(&str, &str)]) -> Vec<u8> {
     let named = [
         ("gen_ai.operation.name", "invoke_agent"),

@@ -122,7 +122,7 @@ impl Criterion {
         Some(Arc::new(AlarmWatch::new(all.names, all.models)))
     }
 
-    /// Returns true if the criterion reads model tokens.
+    /// Returns true if the criterion limits model calls or their tokens.
     pub fn reads_usage(&self) -> bool {
         self.evaluate.reads_models()
     }
