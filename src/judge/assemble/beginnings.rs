@@ -1,5 +1,5 @@
-//! Separate start times for the histories of peers and services with events that were forgotten
-//! early.
+//! Start times of the histories of single peers or services. A peer or service gets its own start
+//! time when one of its events is forgotten early.
 
 /// Maximum number of keys with a separate start time.
 const MAX_BEGINNINGS: usize = 64;

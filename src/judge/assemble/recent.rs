@@ -168,7 +168,7 @@ impl<M: Memo> RecentlyClosed<M> {
     }
 
     /// Returns true if a trace with this hash was forgotten early, and rarely for other traces.
-    /// Spans of the trace may have been seen.
+    /// If so, earlier spans of the trace may have been seen and dropped.
     pub(super) fn was_forgotten(&self, hash: u64) -> bool {
         self.forgotten.contains(hash)
     }

@@ -68,7 +68,7 @@ impl TornServices {
         window.is_some_and(Window::is_torn)
     }
 
-    /// Returns the torn traces and the changed services since the last call.
+    /// Returns the number of torn traces and the changed services since the last call.
     pub fn take(&mut self) -> TornTraces {
         std::mem::take(&mut self.seen)
     }

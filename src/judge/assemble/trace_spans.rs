@@ -28,7 +28,7 @@ pub struct TraceSpans {
     /// Positions in `rows` by span id; empty up to [`MAX_SEARCHED`] spans.
     index: HashTable<u32>,
     resources: SmallVec<[Arc<Resource>; 1]>,
-    /// The numbers of spans without a parent that have not ended, and that have ended.
+    /// The number of spans without a parent that have not ended.
     n_open_roots: u32,
     n_ended_roots: u32,
     /// The number of spans with a remote parent that have ended, without tool calls. They are top

@@ -23,8 +23,8 @@ pub struct ModelUse {
     /// True if some criterion read model tokens when the run was seen; otherwise the tokens were
     /// not stored.
     pub is_usage_kept: bool,
-    /// True if the trace has no model calls but other traces of the service do, so that the run
-    /// certainly made none.
+    /// True if no model call was seen although other traces of the service have some. The service's
+    /// model calls are thus recorded, so the run certainly made none.
     pub others_have_models: bool,
     pub input: Tokens,
     pub output: Tokens,

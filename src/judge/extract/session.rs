@@ -15,7 +15,7 @@ impl Trajectory {
     /// Joins the turns of one session. The turns must be sorted by start. The evaluated span, its
     /// agent and its root are those of the last turn. The result is cut short unless `completeness`
     /// is `Silent`, because an unseen turn may have further calls, or be the last one. Returns
-    /// `None` without turns.
+    /// `None` if there are no turns.
     pub fn merge(turns: &[Arc<Self>], completeness: CloseReason) -> Option<Self> {
         let (first, last) = (turns.first()?, turns.last()?);
         let cut_short = completeness != CloseReason::Silent;

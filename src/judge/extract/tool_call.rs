@@ -47,8 +47,8 @@ pub struct ToolCall {
     pub uncertainty: CallUncertainty,
 }
 
-/// The parts of calls that an instrumentation captures. If a captured part is absent from a call,
-/// the call had none.
+/// The parts of calls that an instrumentation captures. If a call lacks a captured part, it was
+/// made without arguments or returned no result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CapturedParts {
     pub args: bool,
@@ -91,7 +91,7 @@ pub(super) struct Beginning {
 pub(crate) enum KeptPart {
     /// The whole value.
     Whole,
-    /// A prefix of the text, which may be JSON.
+    /// A prefix of a text that may be JSON.
     Beginning,
     /// A prefix of plain text.
     BeginningOfText,

@@ -430,7 +430,8 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
     Some(trajectory)
 }
 
-/// The evaluated span, and the fields that the trace's other runs share with it.
+/// The evaluated span. Its run reuses `subject`; a run stores its session only if the session
+/// differs from `session`.
 struct Evaluated<'a> {
     span: SpanIdx,
     subject: &'a Subject,

@@ -1,5 +1,5 @@
-//! Tests eviction when the buffer is full: it closes traces of the peer that uses most, and of this
-//! peer's largest service. The receiver's tests check how a peer's address is found.
+//! Tests eviction when the buffer is full: traces of the heaviest service of the heaviest peer are
+//! closed. The receiver's tests check how a peer's address is found.
 
 use otlp::span::PeerId;
 

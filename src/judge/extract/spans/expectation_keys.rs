@@ -16,7 +16,7 @@ pub struct SpanExpectationPolicy {
     pub criteria: bool,
     /// True if [`EXPECT`] is read.
     pub expect: bool,
-    /// Maximum total bytes stored of both attributes of one span.
+    /// Maximum total bytes of the two attributes that are stored for one span.
     pub max_size: usize,
 }
 

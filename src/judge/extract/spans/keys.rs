@@ -377,8 +377,8 @@ pub(super) const RESULTS: &[KeyId] = &[
     PLAIN_TOOL_RESPONSE,
 ];
 
-/// A span's own agent, the narrowest key first: a sub-agent's span can also name the agent that
-/// called it.
+/// Keys that name a span's own agent, the most specific first: a sub-agent's span can also name the
+/// agent that called it.
 pub(super) const AGENTS: &[KeyId] = &[
     SUBAGENT_NAME,
     GEN_AI_AGENT,

@@ -53,7 +53,7 @@ fn place_call(record: &mut Span, view: &View<'_>) -> Option<()> {
         .and_then(attribute_text)
         .and_then(|text| text.parse().ok())
         .unwrap_or_default();
-    // The cast saturates: a negative or meaningless duration counts as 0.
+    // The cast saturates: a duration that is negative or NaN counts as 0.
     let duration_nanos = (duration_ms * 1e6) as u64;
     record.start_unix_nanos = record.end_unix_nanos.saturating_sub(duration_nanos);
     if view.is_false(keys::SUCCESS) {
@@ -70,7 +70,8 @@ fn place_messages(record: &mut Span, kept: &mut KeptAttributesBuilder) -> Option
     if view.name() == TOOL_MESSAGE {
         // Every request repeats all earlier tool results. Derive the record's id from the call, and
         // drop the span in which the record was written, so that all repetitions become one record.
-        // The record's time limits which calls of other traces it can answer.
+        // The record keeps its time, because in other traces it can answer only calls that ended
+        // shortly before that time.
         let is_lost = view.has(keys::LOST_REQUEST);
         let digest = match answered_call_id(&view) {
             Some(call_id) => Sha256::digest(call_id),

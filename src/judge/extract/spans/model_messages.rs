@@ -34,7 +34,8 @@ pub(crate) fn announcement(span: &View<'_>, max_size: usize) -> Announcement {
         return Announcement::default();
     }
     let flattened = flattened_reply(span, max_size);
-    // A flattened reply is as complete as the provider's own answer, which is often much longer.
+    // A flattened reply contains all calls of the provider's raw answer. The raw answer is often
+    // much longer; if it is cut, no call is lost.
     let is_flattened = span.has(keys::OI_OUTPUT_ROLE) && !flattened.cut;
     let replies = keys::REPLIES.iter().map(|&key| {
         let attribute = span.attribute(key);

@@ -77,12 +77,12 @@ fn ids_come_from_the_raw_answer_below_a_request() {
     // An SDK's attribute limit cut the text: the call is known, but not its id.
     let cut = &whole[..whole.len() - 9];
     assert_eq!(ids(&raw(cut)), [None]);
-    // The span above names all calls, so a long answer hides none.
+    // The span above names all calls, so the cut answer hides none.
     let [_, below] = raw(cut);
     let request = span(1, 3, "litellm_request", 0, 9).with("gen_ai.operation.name", "chat");
     let idle = [agent(3, 0, "desk", 0, 99), request, below];
     assert_ne!(taken(&idle).completeness, CloseReason::SizeLimit);
-    // Alone, the message is a reply; if it is cut, calls may be lost.
+    // Without a request's span above, the raw answer is the reply; if it is cut, calls may be lost.
     let alone = |choices: &str| {
         let run = agent(1, 0, "desk", 0, 99);
         let reply = span(2, 1, "raw_gen_ai_request", 0, 9).with("llm.openai.choices", choices);

@@ -42,8 +42,8 @@ pub(crate) fn from_spans(
         draft.n_turns = turns.started_before(draft.owner, draft.call.start_unix_nanos);
         draft.call.step = u32::try_from(draft.n_turns.saturating_sub(1)).unwrap_or(u32::MAX);
     }
-    // Drafts are in order. If two began at the same time and depth, the replies decide which one
-    // was requested first.
+    // Drafts are sorted by start and depth. For drafts with equal starts and depths, the replies
+    // show which call was requested first.
     let time_and_depth =
         |draft: &Draft| (roles.tree.start[draft.span], roles.tree.depth[draft.span]);
     let has_ties = !drafts.is_sorted_by(|draft, next| time_and_depth(draft) < time_and_depth(next));

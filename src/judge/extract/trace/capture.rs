@@ -1,5 +1,5 @@
-//! Decides whether the instrumentation of a call captures arguments and results: it does if another
-//! of its calls has them.
+//! Decides whether the instrumentation of a call captures arguments and results: it captures a part
+//! that any of its calls has.
 
 use std::hash::Hash;
 

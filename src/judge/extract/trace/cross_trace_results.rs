@@ -1,5 +1,5 @@
-//! Finds arguments and results of other traces' calls: tool results that models' requests repeat,
-//! and spans in which a framework passes arguments and results on.
+//! Finds arguments and results of calls in other traces. Models' requests repeat tool results, and
+//! some frameworks record arguments and results in the spans of their own messages.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! Completes the drafts of a trace's calls from model spans: replies announce call ids, arguments
-//! and order, later requests repeat results. Never adds a call.
+//! and order, and later requests repeat results. Never adds a call.
 
 use std::sync::Arc;
 
@@ -251,8 +251,8 @@ fn announcement(roles: &SpanRoles<'_>, model: SpanIdx, max_size: usize) -> Annou
 
 /// Replaces the ids of a reply's calls with the ids that the next request answers. Some
 /// instrumentations announce calls under their own ids (`fc_…`), while results refer to the
-/// provider's ids (`call_…`). If the next request answers none of a reply's calls, and has as many
-/// results for unannounced calls, these results answer the calls, in order.
+/// provider's ids (`call_…`). If the next request answers none of a reply's calls, but has equally
+/// many results for ids that no reply announced, these results answer the reply's calls, in order.
 pub(crate) fn take_answered_ids(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,

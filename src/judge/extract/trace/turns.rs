@@ -29,7 +29,7 @@ struct Turn {
     model: SpanIdx,
 }
 
-/// The scope of model spans and calls: run, agent and enclosing call.
+/// The agent run, the agent and the enclosing call in which a model span or tool call was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TurnScope {
     pub(crate) owner: Owner,

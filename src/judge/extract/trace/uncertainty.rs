@@ -116,8 +116,9 @@ fn leave_one_of_each(drafts: &mut [Draft]) {
 
 // === Gates ===
 
-/// The positions above a call at which spans could still arrive: the missing span above it, or a
-/// span above it that has not ended and has no role, with no call or agent run in between.
+/// The gates of a trace's spans. The gate of a span is a missing span above it, or a span above it
+/// that has not ended and has no role. No call or agent run is in between. A gate may turn out to
+/// report the same call as the span.
 pub(crate) struct Gates<'a> {
     pub(crate) of_span: Vec<Option<SpanId>>,
     beneath: HashMap<SpanId, Beneath<'a>>,

@@ -7,7 +7,7 @@ use text::decimal::Decimal;
 
 /// Returns true if two values are equal as JSON: 1 = 1.0, true ≠ 1, the order of an object's keys
 /// is irrelevant. Numbers are compared exactly, with all their digits. `None` if JSON cannot
-/// represent one of two numbers: NaN, an infinity, or a number beyond the range of doubles.
+/// represent one of two numbers: NaN, an infinity, or a number outside the range of an `f64`.
 pub(crate) fn equal(a: &Value, b: &Value) -> Option<bool> {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => equal_numbers(a, b),
@@ -30,7 +30,8 @@ pub(crate) fn equal(a: &Value, b: &Value) -> Option<bool> {
     }
 }
 
-/// Returns `Some(false)` if any comparison differs, `Some(true)` if all are equal, else `None`.
+/// Returns `Some(false)` if any item is `Some(false)`, `Some(true)` if all items are `Some(true)`,
+/// else `None`.
 pub(crate) fn all(mut equal: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     let mut all = Some(true);
     let differs = equal.any(|equal| {
@@ -49,7 +50,7 @@ pub(crate) fn hash(value: &Value) -> u64 {
         Value::Null => 0_u8.hash(&mut hasher),
         Value::Bool(bool) => (1_u8, bool).hash(&mut hasher),
         // Numbers are not hashed as floats, because a sender could send any number of values that
-        // round to the same float.
+        // round to the same float and so have the same hash.
         Value::Number(number) => match Decimal::parse(number.as_str()) {
             Some(decimal) => (2_u8, decimal).hash(&mut hasher),
             None => (6_u8, number.as_str()).hash(&mut hasher),
@@ -154,7 +155,7 @@ mod tests {
         }
     }
 
-    /// Values with the same hash are searched one by one.
+    /// Values with the same hash are searched one by one, so many of them would make a search slow.
     #[test]
     fn numbers_that_round_to_one_double_have_a_hash_each() {
         for begin in ["1.0000000000000000000", "1e-9999999999"] {

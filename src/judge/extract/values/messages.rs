@@ -30,8 +30,9 @@ pub(crate) struct RepeatedResults {
 /// The messages of a list after the model's last answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NewMessages {
-    /// The start of the messages in the list's text, and the end of the last whole message.
+    /// The byte position of the first message in the list's text.
     pub(crate) start: usize,
+    /// The byte position after the last complete message.
     pub(crate) end: usize,
     /// True if an answer precedes the messages.
     pub(crate) follow_answer: bool,
@@ -189,7 +190,7 @@ fn find_calls(
             }
             for (key, value) in map {
                 match key.as_str() {
-                    // These contain a second form of the same calls, a model's request, or
+                    // These keys contain a second form of the same calls, a model's request, or
                     // declarations of tools.
                     "additional_kwargs" | "input" | "inputs" | "request" | "tools"
                     | "tool_definitions" | "response_metadata" | "custom" => {}
@@ -238,7 +239,8 @@ fn call_of(
             function.get("arguments"),
         );
     }
-    // Several providers use the kind as the key.
+    // Several providers put a call into an object whose only key names its kind, as in
+    // `{"functionCall": {…}}`.
     for (key, id, args) in [
         ("functionCall", "id", "args"),
         ("function_call", "id", "args"),

@@ -227,7 +227,7 @@ fn settle_runs(spans: &mut RecognisedSpans<'_, '_>) {
         let is_own = || span.agent == agent_run(&span.view);
         roles(&span.view).agent_run && is_own() && agent_name(&span.view).is_none()
     };
-    // Check this first, because it reads no attributes, and most spans are not runs.
+    // Check `agent` first, because this reads no attributes, and most spans have no agent.
     let is_unsettled = |span: &RecognisedSpan<'_>| {
         span.agent.is_some() && (is_workflow(&span.view) || is_nameless_run(span))
     };

@@ -60,8 +60,8 @@ fn is_scrubbed(text: &str) -> bool {
     text.starts_with("[Scrubbed due to ")
 }
 
-/// Returns the name of a tool or agent. Logfire scrubs a name that contains a
-/// suspicious word, such as the `auth` in `authenticate`, but not the same name in the message.
+/// Returns the name of a tool or agent. Logfire scrubs a name that contains a suspicious word, such
+/// as the `auth` in `authenticate`, but not the same name in the message.
 fn name<'a>(span: &View<'a>, before: &str) -> Option<Cow<'a, str>> {
     let name = span.text(keys::PLAIN_NAME)?;
     if !is_scrubbed(&name) {

@@ -1,5 +1,6 @@
 //! Mastra's exporter: GenAI attributes and Mastra's own span type. Spans for pieces of a model's
-//! stream also name a tool, but are not calls. Runs and models are recognised by their GenAI marks.
+//! stream also name a tool, but are not calls. Runs and models are recognised by their GenAI
+//! attributes.
 
 use otlp::span::KeyBits;
 use serde_json::Value as Json;

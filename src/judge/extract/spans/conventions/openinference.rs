@@ -14,7 +14,7 @@ use crate::extract::values::Envelope;
 /// - Tool call: `openinference.span.kind` is `TOOL`, or `AGENT` together with `tool.name`.
 /// - Agent run: `openinference.span.kind` is `AGENT`, or `span_type` is `agentRun`. The agent is
 ///   `ai.telemetry.functionId`, `agent.name`, `gen_ai.agent.name`, `graph.node.id`, or the span's
-///   name. A LangGraph node `agent`, by its `metadata`, belongs to the run above.
+///   name. A span that its `metadata` names as the LangGraph node `agent` belongs to the run above.
 /// - Model call: `openinference.span.kind` is `LLM`, except for spans `…._prepare_chat_with_tools`;
 ///   or `span_type` is `completion`.
 /// - Name: `tool.name`, else the span's name without a method such as `.run` or `.__call__`.

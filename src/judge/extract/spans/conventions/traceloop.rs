@@ -1,5 +1,5 @@
 //! Traceloop's OpenLLMetry, Python and JavaScript: Traceloop's own kind and GenAI attributes, with
-//! arguments wrapped in the run's metadata. Models are recognised by their GenAI marks.
+//! arguments wrapped in the run's metadata. Models are recognised by their GenAI attributes.
 
 use otlp::span::KeyBits;
 use std::borrow::Cow;
