@@ -45,8 +45,8 @@ pub(super) const ALIGNMENT: usize = 8;
 
 const LAST_OF_GROUP: u8 = 1;
 
-/// Numbers of items by the field `signal` of their records: spans, log records and metric points,
-/// or the scores of each lane.
+/// Numbers of items, indexed by the field `signal` of their records: spans, log records and metric
+/// points, or the scores of each lane.
 pub type SignalCounts = [u64; 8];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,6 @@
-//! Decides how long a group waits for more records. Senders that were answered together also send
-//! together, and a short wait for all of them saves the sync of a second group.
+//! Decides how long a group waits for more records. Senders that were answered together usually
+//! send their next requests together, and a short wait for all these requests saves the sync of a
+//! second group.
 
 use std::time::Duration;
 

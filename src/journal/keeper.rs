@@ -61,7 +61,8 @@ pub(super) struct LogShared {
     has_changed: AtomicBool,
     /// The records that scoring needs, if they have changed.
     needed: Mutex<Option<Needed>>,
-    /// The records that senders may send again, and the time at which this period ends.
+    /// The records that senders may send again after the start, and the time until which they may
+    /// do so.
     last: Mutex<Option<(LastRecords, Instant)>>,
     status: Mutex<Status>,
     /// Budget of the log's bytes. Records that are queued or in undelivered segments are charged to
@@ -476,8 +477,8 @@ impl LogKeeper {
         self.shared.metrics.synced(took);
         self.resumed(now);
         self.settle_soon(now);
-        // These records arrived while the group was written. They come from other senders, because
-        // each sender waits until its record is written.
+        // These records arrived while the group was written. They come from senders without a
+        // record in the group, because each sender waits until its record is written.
         let is_ending = self.gather(waiting);
         self.gathering.synced(waiting.len(), took);
         let segment = self.store.last_segment();

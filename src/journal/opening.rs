@@ -335,9 +335,9 @@ impl Opener {
                 since_unix_nanos: unix_nanos,
             });
         }
-        // Write the cursor before the first request. Then the next start finds in it the time from
-        // which on no record is missing, even after a kill. If this write fails, the next one
-        // reports the failure.
+        // Write the cursor before the first request. The next start then reads in the cursor since
+        // when no record is missing, even after a kill. If this write fails, the next one reports
+        // the failure.
         let _ = progress.write(unix_nanos);
         let consumed = progress.consumed().clone();
         let last = LastRecords::find(Arc::clone(&storage), &index);

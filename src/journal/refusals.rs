@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::store::AppendError;
 use crate::telemetry::Throttled;
 
-/// Delay before a full disk, or a failed disk, is retried.
+/// Delay before a full log or disk is retried.
 const FULL_RETRY: Duration = Duration::from_millis(250);
 const FAILED_RETRY: Duration = Duration::from_secs(1);
 

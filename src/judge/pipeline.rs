@@ -260,7 +260,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.begin_memory(since, now);
     }
 
-    /// Returns the torn traces seen by any pipeline since the last call on any pipeline.
+    /// Returns the observations of torn traces by all pipelines since the last call on any
+    /// pipeline.
     pub fn take_torn(&mut self) -> TornTraces {
         if self.has_peers {
             self.cross_traces.with(CrossTraces::take_torn)

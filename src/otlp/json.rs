@@ -65,9 +65,9 @@ impl std::error::Error for JsonError {
 ///
 /// # Errors
 /// Returns an error if the body is not JSON, is not an object, is nested more than 128 deep, or
-/// contains a value that does not match its field. A null field counts as absent, a null among
-/// messages as an empty message; a null among numbers is rejected. Ids of spans and links must have
-/// the right length or be empty.
+/// contains a value that does not match its field. A null field counts as absent. A null in a list
+/// of messages counts as an empty message; a null in a list of numbers is an error. Ids of spans
+/// and links must have the right length or be empty.
 pub fn traces(body: &[u8]) -> Result<Vec<u8>, JsonError> {
     transcode(body, "ExportTraceServiceRequest")
 }
@@ -114,8 +114,8 @@ fn transcode(body: &[u8], message: &str) -> Result<Vec<u8>, JsonError> {
     }
 }
 
-/// Replaces lone surrogates with U+FFFD, as other receivers do, because JavaScript can cut a string
-/// within a surrogate pair and escape the remaining half (`"\ud83d"`), which is not a character.
+/// Replaces lone surrogates with U+FFFD, as other receivers do. JavaScript can cut a string within
+/// a surrogate pair; it then escapes the remaining half (`"\ud83d"`), which is not a character.
 fn mend_surrogates(body: &[u8]) -> Cow<'_, [u8]> {
     let is_surrogate = |at: usize, range: std::ops::RangeInclusive<u16>| {
         let digits = body

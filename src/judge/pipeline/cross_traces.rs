@@ -159,7 +159,7 @@ impl CrossTraces {
         }
     }
 
-    /// Returns the torn traces since the last call.
+    /// Returns the observations of torn traces since the last call.
     pub(super) fn take_torn(&mut self) -> TornTraces {
         self.torn.take()
     }
@@ -215,8 +215,8 @@ impl CrossTraces {
         taken
     }
 
-    /// Returns true if other traces can complete this trajectory, or if its trace can complete
-    /// others. Calls with spans are complete.
+    /// Returns true if other traces can change this trajectory: they may contain arguments and
+    /// results of its calls, or, if it was made from log records, spans of the same calls.
     pub(super) fn concern(trajectory: &Trajectory) -> bool {
         trajectory.completed_elsewhere || trajectory.subject.is_none()
     }

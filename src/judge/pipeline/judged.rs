@@ -42,7 +42,7 @@ pub struct Judged {
     /// The reason why each trace was closed. A trace that is closed again after late spans is not
     /// counted again.
     pub reasons: Vec<CloseReason>,
-    /// The number of traces with neither a tool call nor an agent run.
+    /// The number of traces without a trajectory: no tool call, no agent run and no expectation.
     pub n_no_trajectory: usize,
     /// The first trace without a trajectory that looks like an agent's.
     pub unrecognised: Option<Unrecognised>,
@@ -63,9 +63,10 @@ pub struct Judged {
 }
 
 impl Judged {
-    /// Maximum bytes of an evaluation with its evidence, and of each call in it, measured with the
-    /// evaluators of docs/evaluators.md.
+    /// Maximum bytes of an evaluation with its evidence, without the calls of its trajectory. Both
+    /// maxima were measured with the evaluators of docs/evaluators.md.
     const SIZE_OF_EVALUATION: usize = 1_536;
+    /// Maximum bytes that each call of the trajectory adds to an evaluation.
     const SIZE_OF_CALL: usize = 64;
 
     pub(super) fn add(&mut self, evaluation: Evaluation) {

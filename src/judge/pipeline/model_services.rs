@@ -7,8 +7,8 @@ use hashbrown::HashMap;
 
 use crate::extract::Trajectory;
 
-/// The number of a service's latest traces of which at least one must have a model span, because a
-/// release can turn the instrumentation off.
+/// The number of successive traces without a model span after which a service is forgotten, because
+/// a release can turn the instrumentation off.
 const WINDOW: usize = 200;
 /// Maximum number of services. Further services count as unknown.
 const MAX_SERVICES: usize = 200;
@@ -21,7 +21,7 @@ pub(super) struct ModelServices {
 }
 
 impl ModelServices {
-    /// Records a closed trace, if a criterion limits models.
+    /// Records a closed trace. Ignores a trace whose model tokens were not stored.
     pub(super) fn note(&mut self, trajectory: &Trajectory) {
         let (service, used) = (&trajectory.service, &trajectory.model_use);
         if !used.is_usage_kept {

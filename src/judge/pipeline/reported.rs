@@ -51,7 +51,8 @@ struct ReportedEvaluation {
     /// certain, even if a judgement of further spans cannot show this.
     certain: bool,
     previous: Previous,
-    /// Updated by each judgement of the trace. An evaluation that does not apply is withdrawn.
+    /// Updated by each judgement of the trace. An evaluation that the judgement does not make again
+    /// is withdrawn.
     state: ReportState,
 }
 

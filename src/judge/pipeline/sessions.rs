@@ -171,7 +171,7 @@ impl JudgedSessions {
     }
 
     /// Restores the reported results of sessions, after their turns. A session with final verdicts
-    /// does not wait for more. If a session has two marks, the later one is used.
+    /// does not wait for verdicts again. If a session has two marks, the later one is used.
     pub(super) fn restore_reported(&mut self, marks: Vec<(TraceId, Reported, bool)>) {
         let marks = marks.into_iter();
         let mut marks: HashMap<_, _> = marks.map(|(id, memo, end)| (id, (memo, end))).collect();

@@ -13,7 +13,7 @@ use crate::span::{KeySet, Resource, cut_at_char};
 use crate::wire::otlp::{resource, resource_group};
 use crate::wire::{Cursor, RECURSION_LIMIT, check_utf8, delimited_fields};
 
-/// Maximum bytes stored of an encoded resource. Of a longer resource, only the first fields are
+/// Maximum bytes stored of an encoded resource. Only the first fields of a longer resource are
 /// stored. Real resources have a few hundred bytes.
 const MAX_RESOURCE_SIZE: usize = 64 << 10;
 /// Maximum bytes stored of a service name.

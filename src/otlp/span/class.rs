@@ -1,6 +1,7 @@
 //! The class of a span: `extract` assigns it on arrival, and assembly stores it with the span.
 
-/// The class of a span. Assembly uses it to recognise a top span, judgement to read the span again.
+/// The class of a span. Assembly uses the class to recognise a top span; extraction uses it to read
+/// the span's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SpanClass {
     /// True for a tool call by any convention, spans of MCP servers included.
