@@ -1,5 +1,5 @@
 //! The Kafka client library's consumer: a member of a group, which polls its assigned partitions
-//! from given offsets, and commits.
+//! from given offsets and commits its progress.
 
 use std::collections::VecDeque;
 use std::mem;

@@ -30,7 +30,7 @@ pub enum ProgressUnread {
 }
 
 /// Returns the text to commit. `n_partitions` is the topic's number of partitions when the group
-/// began with this partition.
+/// began to read this partition.
 pub fn encode(progress: &LogProgress, n_partitions: Option<i32>) -> String {
     let LogProgress {
         mark,
@@ -49,8 +49,8 @@ pub fn encode(progress: &LogProgress, n_partitions: Option<i32>) -> String {
     )
 }
 
-/// Returns the topic's number of partitions when the group began with this partition, if the text
-/// has it.
+/// Returns the topic's number of partitions when the group began to read this partition, if the
+/// text has that number.
 pub fn n_partitions_at_start(text: &str) -> Option<i32> {
     let words = text.strip_prefix(NAME)?.split(' ');
     let mut numbers = words.filter_map(|word| word.strip_prefix(OF));

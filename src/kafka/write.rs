@@ -36,8 +36,8 @@ const SLOW_TO_SPLIT: usize = 256 << 10;
 const SHARE_OF_RECORDS: usize = 4;
 
 /// Prepares writing. The caller runs the delivery and awaits its end. `capacity` is for queued
-/// requests and records in flight; with a `journal`, the queue is a cache. `rng` creates the jitter
-/// between attempts.
+/// requests and records in flight; with a `journal`, the queue in memory is a cache of the journal.
+/// `rng` creates the jitter between attempts.
 ///
 /// # Errors
 /// Returns an error if the client library rejects a setting.

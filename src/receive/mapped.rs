@@ -1,7 +1,7 @@
 //! Receives a large message into separately mapped memory, which returns to the system when the
-//! message is dropped. If another thread dropped it, the allocator would retain the memory until
-//! the thread that allocated it has allocated a hundred times more. A flood of refused messages,
-//! which no longer count against the budget, would then fill a container.
+//! message is dropped. If a thread frees memory that another thread allocated, the allocator
+//! retains the memory until the other thread has allocated a hundred times more. A flood of refused
+//! messages, which no longer count against the budget, would then fill a container.
 
 use bytes::Bytes;
 use memmap2::MmapMut;

@@ -105,8 +105,8 @@ impl Settings {
         budgets: &config::Budgets<Bound>,
         forwards: bool,
     ) -> Result<Self, String> {
-        // Refuse a request that could never fit as too large: its sender would retry forever if the
-        // reason were a lack of memory.
+        // A request that could never fit is answered "too large". If the answer were "no memory",
+        // its sender would retry forever.
         let writes_topic = budgets.kafka.get() > 0;
         let of_destination = match (forwards, &journal.directory) {
             (true, None) => Some((
@@ -256,9 +256,9 @@ const LONG_JSON: usize = 256 << 10;
 /// histogram's counts becomes eight bytes).
 const JSON_FACTOR: usize = 4;
 
-/// Bytes of a request while it is answered: its task and its stream, and for each header some bytes
-/// besides its text.
+/// Bytes of a request while it is answered: its task and its stream.
 const REQUEST_SIZE: usize = 4 << 10;
+/// Bytes of a header besides its name and value.
 const HEADER_SIZE: usize = 64;
 
 impl ReceiverShared {

@@ -79,8 +79,8 @@ impl From<AppendError> for QueueRefusal {
 /// request at the start, the callback runs immediately with `None`.
 pub type KeepOutcome = Box<dyn FnOnce(Result<Option<u64>, QueueRefusal>) + Send>;
 
-/// Returns the maximum bytes of one request that a refusing queue of this capacity accepts. A
-/// larger request might wait forever for enough space.
+/// Returns the maximum bytes of one request in a queue of this capacity that refuses requests when
+/// full. A larger request might wait forever for enough space.
 pub fn largest_request(capacity: &Bound) -> Bound {
     capacity.share(2)
 }
@@ -131,8 +131,8 @@ struct State {
     tried: BTreeMap<(Option<Instant>, EntryOrder), QueuedRequest>,
     /// Traces with a request that is in flight or in `tried`, each with its later requests.
     busy_traces: BTreeMap<TraceId, VecDeque<QueuedRequest>>,
-    /// Requests about traces that could not be journaled while older requests were only on disk.
-    /// Each waits until all records below its number were read.
+    /// Requests, each about a trace, that the journal refused while older requests were only on
+    /// disk. Each waits until all records below its number were read.
     held: Vec<(u64, QueuedRequest)>,
     next_order: EntryOrder,
     stage: QueueStage,
@@ -154,10 +154,10 @@ pub(super) struct QueuedRequest {
     order: EntryOrder,
     pub(super) request: OutboundRequest,
     pub(super) n_failures: u32,
-    /// The end of the queue of spans when the peer first answered that it does not have the span
-    /// that the request is about.
+    /// One more than the number of the last request in the queue of spans, at the time when the
+    /// peer first answered that it does not have the request's span.
     spans_end: Option<u64>,
-    /// Time of the first answer of this kind after all spans before `spans_end` were delivered.
+    /// Time of the first such answer after all requests below `spans_end` were delivered.
     unknown_since: Option<Instant>,
     /// The ticket of the request. It is done when the request is delivered, refused or dropped.
     ticket: Ticket,
@@ -574,8 +574,8 @@ impl State {
 }
 
 impl QueuedRequest {
-    /// Records that the peer does not have the span that the request is about. Returns the time
-    /// since the first such answer after `spans`, the queue of spans, had delivered the span.
+    /// Records an answer that the peer does not have the request's span. Returns the time since the
+    /// first such answer after `spans`, the queue of spans, had delivered the span.
     pub(super) fn unknown_for(&mut self, spans: Option<&Queue>, now: Instant) -> Duration {
         if let Some(spans) = spans
             && !spans.has_finished(*self.spans_end.get_or_insert_with(|| spans.end()))

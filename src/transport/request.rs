@@ -103,8 +103,8 @@ impl Route {
         }
     }
 
-    /// Decodes the metadata of a record, of scores or of a request. Returns `None` if the bytes are
-    /// damaged.
+    /// Decodes the metadata of a record with scores or with a request. Returns `None` if the bytes
+    /// are damaged.
     pub(super) fn decode(meta: Bytes, is_score: bool) -> Option<Self> {
         // Scores that are sent over OTLP have no headers.
         if is_score && !meta.is_empty() {
