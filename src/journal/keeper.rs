@@ -270,7 +270,8 @@ impl LogShared {
     /// Marks the log as open, and runs the callbacks that wait for the opening.
     pub(super) fn opened(&self, log: OpenedLog, last: (LastRecords, Instant), store: &Store) {
         *self.last.lock() = Some(last);
-        // The message of an earlier change was received before the log was open.
+        // The message of an earlier change was ignored, because the log was not open. Let the next
+        // change send a message.
         self.has_changed.store(false, Relaxed);
         let log = Arc::new(log);
         let opening = mem::replace(&mut *self.opening.lock(), Opening::Open(Arc::clone(&log)));

@@ -1,5 +1,5 @@
-//! Reads the records of a log in order, for delivery and to rebuild open traces. A reader has one
-//! position and no index; it skips and reports damaged records.
+//! Reads the records of a log in order, for delivery and to rebuild open traces. A reader has a
+//! single position; it skips and reports damaged records.
 
 use std::io;
 use std::sync::Arc;

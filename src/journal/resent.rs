@@ -15,7 +15,8 @@ use super::store::Record;
 /// timeout of OTLP exporters.
 const BEFORE_END: Duration = Duration::from_secs(10);
 
-/// Time after a start in which a request may be a repeated one. Exporters retry for about a minute.
+/// Time after a start during which a request may be a repeated one. Exporters retry for about a
+/// minute.
 pub(super) const AFTER_START: Duration = Duration::from_secs(60);
 
 /// The last records of the previous process.

@@ -42,7 +42,7 @@ const MIN_CAPACITY: usize = 4 << 10;
 /// a third of the cost of receiving it.
 const RESERVED_AT_ONCE: usize = 4 << 20;
 
-/// Decompressed bytes that a sender must have sent before its announced length is trusted.
+/// Bytes, after decompression, that must have arrived before the announced length is trusted.
 const TRUSTED_FROM: usize = 32 << 10;
 
 /// Announced length in bytes from which an uncompressed message gets mapped memory (see

@@ -150,8 +150,8 @@ where
         }
     };
     let limits = &inner.settings.limits;
-    // Refuse a client that sends `Expect: 100-continue` before reading the body, because reading it
-    // would make hyper answer `100 Continue`. JSON is transcoded, mostly to fewer bytes, so its
+    // Check the space before reading the body: reading would make hyper answer `100 Continue` to a
+    // client that sends `Expect: 100-continue`. JSON is transcoded, mostly to fewer bytes, so its
     // length is not the memory that it needs.
     let peer = permit.peer();
     let check_room = |n_bytes| match format {

@@ -17,7 +17,7 @@ use tower_service::Service;
 /// over HTTP/2 we also write at least once per flow-control window, which resets the count.
 const MAX_IN_A_ROW: usize = 4 << 20;
 
-/// Connects like [`HttpConnector`], and limits the bytes of each connection.
+/// Connects like [`HttpConnector`], and wraps each connection in a [`LimitedStream`].
 #[derive(Debug, Clone)]
 pub(crate) struct LimitedConnector {
     http: HttpConnector,

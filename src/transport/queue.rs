@@ -117,7 +117,7 @@ struct QueueShared {
     /// Issues the tickets of requests that no journal stores and whose sender does not wait.
     ledger: Arc<Ledger>,
     state: Mutex<State>,
-    /// Wakes the delivery. There is only one.
+    /// Wakes the only delivery of the queue.
     changed: Notify,
 }
 

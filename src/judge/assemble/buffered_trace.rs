@@ -44,7 +44,7 @@ pub(super) struct BufferedTrace<M> {
     pub(super) is_watched: bool,
     /// True if the trace is in the buffer's list of changed traces.
     pub(super) has_changed: bool,
-    /// KiB of the trace that were judged while it was open.
+    /// Total KiB of the copies of the trace that were judged while it was open.
     pub(super) judged_kib: u32,
     /// The limit that closes the trace, whatever spans arrive.
     pub(super) closing: Option<CloseReason>,
@@ -55,7 +55,7 @@ impl<M: Memo> BufferedTrace<M> {
         size_of::<Self>() + self.spans.size() + self.memo.size()
     }
 
-    /// Returns the peer whose share of the closed traces the trace uses.
+    /// Returns the peer that the trace counts against once it is closed.
     pub(super) fn peer(&self) -> PeerId {
         if self.has_several_senders { SEVERAL_PEERS } else { self.sender.peer }
     }

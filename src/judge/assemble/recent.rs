@@ -36,8 +36,8 @@ pub(super) struct RecentlyClosed<M> {
     none_expires_before: Tick,
     /// Entries that were evicted early.
     forgotten: ForgottenTraces,
-    /// The starts of separate trace histories: for a peer with too many forgotten traces to list,
-    /// the closing time of the last forgotten trace.
+    /// Separate starts of the trace history, for peers with too many forgotten traces to list: the
+    /// closing time of the peer's last forgotten trace.
     beginnings: Beginnings<PeerId>,
     max_traces: usize,
     max_size: usize,

@@ -20,7 +20,7 @@ pub struct TraceShape {
     /// The index of each span's parent.
     parent: SmallVec<[Parent; 16]>,
     /// True for a span with an agent run or a model span among its descendants. Empty unless a
-    /// remote parent is missing, because it matters only then.
+    /// remote parent is missing: only then do top spans depend on their descendants.
     has_agent_descendant: Vec<bool>,
 }
 

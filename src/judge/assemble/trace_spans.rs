@@ -31,8 +31,8 @@ pub struct TraceSpans {
     /// The number of spans without a parent that have not ended.
     n_open_roots: u32,
     n_ended_roots: u32,
-    /// The number of spans with a remote parent that have ended, without tool calls. They are top
-    /// spans if the parent is not in this trace.
+    /// The number of ended spans with a remote parent, except tool calls. The spans are top spans
+    /// if their parents are not in this trace.
     n_ended_remote: u32,
     text: TraceText,
     resources_size: usize,

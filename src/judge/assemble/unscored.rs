@@ -1,6 +1,6 @@
 //! Remembers traces that had spans forwarded unscored before they were opened: a trace that is
 //! opened with a remembered id is incomplete. An id expires like a closed trace; the trace history
-//! then starts after it.
+//! then starts after the time at which the id was marked.
 
 use std::collections::VecDeque;
 

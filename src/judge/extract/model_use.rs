@@ -51,8 +51,8 @@ impl ModelUse {
                 sum.n_without = sum.n_without.saturating_add(of_run.n_without);
             }
         }
-        // If some runs have only totals and others have model calls, unrecorded model calls may
-        // have used any number of tokens.
+        // If some runs have only totals that agents recorded, and other runs have model calls, the
+        // unrecorded model calls may have used any number of tokens.
         if sum.from_agent && sum.n_calls > 0 {
             sum.from_agent = false;
             sum.sums().for_each(|tokens| tokens.most = u64::MAX);

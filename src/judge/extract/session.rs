@@ -107,7 +107,7 @@ impl Trajectory {
         })
     }
 
-    /// Returns a hash of the names of service and session; `None` without a session.
+    /// Returns a hash of the service's name and the session's id; `None` without a session.
     pub(crate) fn session_hash(&self) -> Option<Sha256> {
         let session = self.session.as_deref()?;
         let names = [self.service.as_bytes(), &[0], session.as_bytes(), &[0]];

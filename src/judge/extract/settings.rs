@@ -30,8 +30,8 @@ pub struct Tools {
 /// Calls that are transfers between agents, and so not tool calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Handoffs {
-    /// `transfer_to_agent`, and `transfer_to_X`, `handoff_to_X`, `handoff to X` if X is an agent of
-    /// the trace.
+    /// Calls named `transfer_to_agent`, and calls with names such as `transfer_to_X` and `handoff
+    /// to X` if X is an agent of the trace.
     #[default]
     Auto,
     /// No call is a transfer.

@@ -7,8 +7,8 @@ pub struct CallUncertainty {
     /// True if the call may turn out to be no call, the same call as another in the list, or a call
     /// of another name.
     pub may_go: bool,
-    /// True if a missing call of the same name may enclose this one and would then count for both:
-    /// the outer call began earlier, and has its own arguments and end.
+    /// True if a missing call of the same name may enclose this one. The two then count as one
+    /// call, with the earlier start, the arguments and the end of the outer call.
     pub may_fold: bool,
     /// The line of the call. Calls of one line never change their order; calls of different lines
     /// may.

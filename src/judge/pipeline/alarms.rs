@@ -24,7 +24,7 @@ const MAX_RETRIED: u32 = 8 << 10;
 /// The open traces that must wait before they are judged again.
 #[derive(Debug, Default)]
 pub(super) struct PostponedAlarms {
-    /// The criteria with alarms that decided so far which calls are watched.
+    /// The criteria with alarms by which calls were last watched, to notice a change of the rules.
     criteria: Arc<[Arc<Criterion>]>,
     waiting: VecDeque<ChangedTrace>,
     pub(super) retry_at: Option<Instant>,

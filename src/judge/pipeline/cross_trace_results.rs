@@ -91,7 +91,8 @@ impl CrossTraceResults {
     }
 
     /// Stores the calls of a trajectory that other traces may complete. Returns the traces to judge
-    /// again: each was the only trace of its service with a call id that this trajectory also has.
+    /// again: traces that were the only one of their service with a call id, until this trajectory,
+    /// too, had a call with the id.
     pub(super) fn ask(&mut self, trajectory: &Trajectory) -> Vec<TraceId> {
         let mut to_judge_again = Vec::new();
         if !trajectory.completed_elsewhere {

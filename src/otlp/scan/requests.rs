@@ -73,8 +73,8 @@ impl<'b> RequestMessages<'b> {
         parts.any(|part| names_tool_call(part.kept.suffix))
     }
 
-    /// Returns the number of the first message to store if not all fields fit into `room` bytes.
-    /// This message and all later messages fit, in any order of the fields.
+    /// Returns the number of the first message to store; `None` if all fields fit into `room`
+    /// bytes. The message and all later messages fit, in any order of the fields.
     pub(super) fn first_that_fits(&self, room: usize, max_value_size: usize) -> Option<u32> {
         let size = |part: &RequestPart<'_>| {
             overhead(part.kept) + part.value.bytes.len().min(max_value_size)

@@ -7,12 +7,12 @@ use super::TraceBuffer;
 use crate::assemble::slab::Slot;
 use crate::assemble::{CloseReason, Memo, Trace};
 
-/// Each open trace may be copied and judged until its copies reach this many KiB; then it must
+/// Each open trace may be copied and judged until its copies total this many KiB; then it must
 /// wait.
 const FREE: u32 = 4 << 10;
 
-/// Additional KiB of copies that each KiB of the trace allows. A large trace is thus judged without
-/// a wait whenever it has grown by a third.
+/// Additional KiB of copies that each KiB of the trace allows. If a trace is judged whenever it has
+/// grown by a third, its copies total four times its size, so it never waits.
 const EARNED: u32 = 4;
 
 /// Judging a copy by this many criteria counts as one further copy.

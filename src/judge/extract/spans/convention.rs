@@ -1,5 +1,5 @@
 //! The structure of a convention: how it recognises a tool call, an agent run and a model call,
-//! which keys contain the values of a call, and optional hooks that combine several spans.
+//! which keys contain the values of a call, and optional hooks.
 
 use std::borrow::Cow;
 
@@ -43,7 +43,8 @@ pub(crate) struct Convention {
     pub(crate) agent_run: Option<AgentName>,
     pub(crate) is_model: Option<fn(&View<'_>) -> bool>,
 
-    // Optional hooks that read several spans, or a whole run.
+    // Optional hooks. `prune` reads one arriving span; the other hooks read several spans, or a
+    // whole run.
     pub(crate) prune: Option<Prune>,
     pub(crate) refine: Option<Refine>,
     /// Reads a whole run that one span records, in a trace without tool spans. The arguments are
@@ -110,7 +111,8 @@ pub(crate) struct Refine {
     pub(crate) apply: fn(&mut RecognisedSpans<'_, '_>),
 }
 
-/// The spans of one trace, recognised one by one; all fields are indexed by span.
+/// The spans of one trace, recognised one by one. The lists are indexed by span, except
+/// `parents_first`.
 #[derive(Debug)]
 pub(crate) struct RecognisedSpans<'t, 'a> {
     pub(crate) spans: &'t mut [RecognisedSpan<'a>],

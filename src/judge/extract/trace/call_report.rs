@@ -16,9 +16,9 @@ pub(crate) struct CallReport<'a> {
 }
 
 impl CallReport<'_> {
-    /// Returns true if both can report the same call: their ids are equal, or one has no id and
-    /// their names are equal; and no field contradicts the other. Ids are reused, so an equal id
-    /// alone proves nothing.
+    /// Returns true if both reports can be of the same call. Their ids must be equal, or one has no
+    /// id and their names are equal. Names and arguments must not contradict each other: ids are
+    /// reused, so an equal id alone proves nothing.
     pub(crate) fn agrees_with(&self, other: &CallReport<'_>) -> bool {
         let is_known_same = match (self.call_id, other.call_id) {
             (Some(id), Some(other_id)) => id == other_id,

@@ -127,10 +127,10 @@ fn join_replies(
             *joined = true;
         }
     }
-    // If one side has no id, a call matches the n-th call of its name in the reply of its turn;
-    // equal arguments match first, because calls of one turn can start in any order. Calls that
-    // have only a class name come last. They match by their arguments, and only if a single tool
-    // has these arguments.
+    // A call and an announced call, of which at least one has no id, are matched in order: a turn's
+    // n-th call of a name matches the reply's n-th announced call of that name. Equal arguments
+    // match first, because calls of one turn can start in any order. Calls that have only a class
+    // name come last. They match by their arguments, and only if a single tool has these arguments.
     for by in [MatchBy::NameAndArgs, MatchBy::Name, MatchBy::Args] {
         for (draft, joined) in drafts
             .iter_mut()
@@ -362,7 +362,7 @@ struct OfId {
     is_reused: bool,
 }
 
-/// An announced call, and whether a draft has matched it.
+/// An announced call; `taken` is true once a draft has matched it.
 struct Slot {
     call: AnnouncedCall,
     taken: bool,
@@ -378,7 +378,7 @@ impl Slot {
             && (by == MatchBy::Name || same_args(self.call.args.as_ref(), call.args.as_ref()))
     }
 
-    /// Returns true if the announced call is a different call.
+    /// Returns true if `call` is certainly not the slot's call.
     fn differs_from(&self, call: &AnnouncedCall) -> bool {
         self.call.name != call.name || args_differ(self.call.args.as_ref(), call.args.as_ref())
     }

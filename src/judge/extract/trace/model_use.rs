@@ -38,7 +38,7 @@ impl ModelUses {
         let beside = calls_beside(roles);
         let mut of_inner = None;
         for (call, role) in roles.roles.iter().enumerate() {
-            // A span that is also an agent run has the total of the models within it.
+            // A model span that is also an agent run records the total of the models within it.
             let is_total = |run: usize| roles.runs[run].span == call && holds_model[run];
             let is_other = beside.is_certain.get(&call).copied();
             let is_counted = role.model_of == Some(call) || is_other.is_some();

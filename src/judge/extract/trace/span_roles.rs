@@ -278,9 +278,9 @@ impl<'a> SpanRoles<'a> {
         }
     }
 
-    /// Returns the sibling with which another instrumentation reports the same model call: one ran
-    /// within the time of the other, and their replies do not name different calls. Adds the span
-    /// to the reports of that call, or as a separate call.
+    /// Returns the sibling with which another instrumentation reports the same model call: one span
+    /// ran within the time of the other, and their replies do not name different calls. Adds the
+    /// span to the reports of that call, or as a separate call.
     fn twin_of_model(
         &self,
         span_idx: SpanIdx,

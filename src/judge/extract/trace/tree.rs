@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use crate::assemble::{Trace, TraceSpans};
 use crate::extract::spans::SpanIdx;
 
-/// The tree of a trace's spans; all vectors are indexed by span.
+/// The tree of a trace's spans. All vectors except `parents_first` are indexed by span.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     pub(crate) parent: Vec<Option<SpanIdx>>,
@@ -23,8 +23,8 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Cuts cycles of parents above their earliest span, so that the result does not depend on the
-    /// order of arrival.
+    /// Builds the tree. Cuts each cycle of parents above its earliest span, so that the result does
+    /// not depend on the order of arrival.
     pub(crate) fn new(trace: &Trace) -> Self {
         let spans = trace.spans.rows();
         let parent_of = |span_idx: SpanIdx| {

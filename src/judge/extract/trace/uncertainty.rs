@@ -164,7 +164,8 @@ impl<'a> Gates<'a> {
                 .call
                 .as_ref()
                 .and_then(|call| call.name.as_deref());
-            // A span without a tool name may belong to the report of its sibling's call.
+            // A span that names no tool and has no other role may be part of a sibling's report of
+            // a call.
             let is_more = roles.roles[span_idx].excluded.is_some()
                 || runs.contains(&span_idx)
                 || roles.roles[span_idx].model_of == Some(span_idx);
@@ -178,7 +179,7 @@ impl<'a> Gates<'a> {
         Self { of_span, beneath }
     }
 
-    /// Returns true if a missing span above this span could report the same call.
+    /// Returns true if the gate of this span could report the same call.
     fn may_wrap(&self, span_idx: SpanIdx, name: &str) -> bool {
         let gate = self.of_span[span_idx].and_then(|gate| self.beneath.get(&gate));
         gate.is_some_and(|beneath| matches!(beneath, Beneath::Calls(known) if *known == name))

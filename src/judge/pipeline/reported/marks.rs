@@ -60,8 +60,9 @@ const UNKNOWN: &str = "unknown";
 // === impl Marks ===
 
 impl Marks {
-    /// Adds a trace or session that was judged with all records below `judged_below` and still
-    /// needs the records from `first_record` on, or an open trace with its alarms.
+    /// Adds the mark of a judged trace or session, or of an open trace with alarms. The judgement
+    /// used all records below `judged_below`; the trace still needs the records from `first_record`
+    /// on.
     pub(in crate::pipeline) fn add(
         &mut self,
         id: TraceId,

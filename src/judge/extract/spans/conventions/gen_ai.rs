@@ -172,8 +172,8 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
     call
 }
 
-/// Returns the tool's name from the span's name, without the target of a transfer and without
-/// OpenInference's method.
+/// Returns the tool's name from the span's name, without the target of a transfer and without the
+/// method that OpenInference appends.
 fn tool_in_name<'a>(span: &View<'a>) -> Option<&'a str> {
     let Some(rest) = name_after(span.name(), "execute_tool") else {
         return Some(bare_name(span.name())).filter(|name| *name != span.name());
