@@ -170,7 +170,8 @@ impl JournalLog {
     }
 
     /// Appends a record. Never waits: `done` gets the outcome, on the journal's thread. If the log
-    /// is almost full, records of the senders that use most of it are refused immediately.
+    /// is almost full, records of the senders that use most of it are refused immediately, on the
+    /// caller's thread.
     pub fn append(&self, record: Record, done: Done) {
         let budget = &self.shared.budget;
         let charge = record

@@ -113,7 +113,7 @@ impl JournalFolder {
             Err(TryLockError::Error(error)) => return Err(unusable(&name, error)),
         }
         // Another process that cannot get the lock shows this process id. The lock does not depend
-        // on it.
+        // on the content of the file.
         let _ = lock.set_len(0);
         let _ = write!(lock, "{}", std::process::id());
         *held = Some(lock);

@@ -231,8 +231,8 @@ impl Store {
         }
     }
 
-    /// Appends records from the front as one group, as many as fit into a segment, and makes them
-    /// durable. Returns their numbers.
+    /// Appends records from the front as one group, as many as the segment and [`MAX_GROUP`] allow,
+    /// and makes them durable. Returns their numbers.
     pub(super) fn append(&mut self, records: &[&Record]) -> Result<Range<u64>, AppendFailure> {
         let Some(first) = records.first() else {
             return Ok(self.next_sequence..self.next_sequence);

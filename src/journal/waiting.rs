@@ -6,8 +6,9 @@ use std::time::Instant;
 use super::store::{AppendError, Record};
 use crate::fair::Charge;
 
-/// A callback that runs on the journal's thread, in the order of the records: with the record's
-/// number once the record is durable, or with the reason for its refusal.
+/// A callback that gets the record's number once the record is durable, or the reason for its
+/// refusal. It runs on the journal's thread, in the order of the records, or on the caller's thread
+/// if the record is refused immediately.
 pub type Done = Box<dyn FnOnce(Result<u64, AppendError>) + Send>;
 
 pub(super) enum Message {

@@ -83,8 +83,8 @@ pub(super) struct BufferedMessage {
 
 /// Reads a body to its end. First calls `check_room` with the announced length of the message, 0 if
 /// none is announced; the length is before decompression, which rarely makes a message shorter.
-/// `permit` accounts for the memory. After an error, reads and discards the rest within reasonable
-/// limits.
+/// `permit` accounts for the memory. After a refusal that the sender can still receive, reads and
+/// discards the rest within reasonable limits.
 pub(super) async fn read<B>(
     body: &mut B,
     framing: Framing,

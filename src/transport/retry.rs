@@ -133,8 +133,8 @@ impl Pacer {
             .filter(|asked| !asked.is_zero())
             .map(|asked| now + asked.min(LONGEST_ASKED));
         match &mut self.state {
-            // Other requests succeeded since this attempt began, so the cause is the request and
-            // not the peer.
+            // Other requests succeeded since this attempt began, so the request and not the peer is
+            // the cause of the failure.
             State::Up
                 if asked_until.is_none()
                     && self

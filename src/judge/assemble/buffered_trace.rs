@@ -37,8 +37,8 @@ pub(super) struct BufferedTrace<M> {
     pub(super) first_record: u64,
     /// The kind of top span that has ended, which decides the settle time.
     pub(super) quiet: Option<Quiet>,
-    /// True if the trace has settled without being done. It is then evicted like an idle trace, so
-    /// that a sender cannot force an examination of all its spans with each new span.
+    /// True if the trace has settled without being done. The trace is then evicted like an idle
+    /// trace, so that a sender cannot force an examination of all spans with each new span.
     pub(super) settled_in_vain: bool,
     /// True if a call arrived that can raise an alarm.
     pub(super) is_watched: bool,

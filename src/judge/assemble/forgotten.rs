@@ -15,8 +15,8 @@ const N_PROBES: u64 = 10;
 const BITS_PER_HASH: usize = 20;
 
 /// A bounded set of hashes, with rare false positives and no false negatives. It has two Bloom
-/// filters: the current filter accepts hashes for as long as a closed trace is remembered. It then
-/// becomes the earlier filter, which is searched for as long again.
+/// filters: the current filter accepts hashes for as long as a closed trace is remembered. The
+/// current filter then becomes the earlier filter, which is searched for as long again.
 #[derive(Debug)]
 pub(crate) struct ForgottenTraces {
     n_words: usize,

@@ -115,7 +115,7 @@ impl TraceShape {
     }
 
     /// Returns the top spans: spans without a parent and, below a remote parent that is missing,
-    /// agent runs and the spans above runs and model calls.
+    /// agent runs and the spans above runs and model calls, except tool calls.
     fn tops<'s>(&self, spans: &'s [SpanRow]) -> impl Iterator<Item = &'s SpanRow> {
         let is_above_work = |at: usize| self.has_agent_descendant.get(at) == Some(&true);
         let is_top = move |at: usize, span: &SpanRow| match self.parent[at] {

@@ -1,5 +1,5 @@
 //! Remembers the services whose traces contain model spans. If a run of one of these services has
-//! no model span, it called no model. Other services may not record their model calls.
+//! no model span, the run called no model. Other services may not record their model calls.
 
 use std::sync::Arc;
 

@@ -219,8 +219,9 @@ impl Reported {
 // === impl Revising ===
 
 impl Revising<'_> {
-    /// Records an evaluation and sets its revision. Returns `false` if an equal evaluation was
-    /// reported before.
+    /// Records an evaluation and sets its revision. Returns `false` if the evaluation is not to be
+    /// reported: an equal one or a more certain one was reported before, or too many evaluations of
+    /// the trace are already known.
     pub(super) fn record(&mut self, evaluation: &mut Evaluation) -> bool {
         let of_trajectory = if Arc::ptr_eq(&evaluation.trajectory, self.trajectory) {
             self.of_whole

@@ -291,7 +291,7 @@ pub(super) const GENERAL_KINDS: &[(KeyId, &[&str])] = &[
     (SPAN_TYPE_FLAT, &["agentRun", "completion"]),
 ];
 
-/// The other keys that give a span a kind, with any value.
+/// Keys that give a span a kind with any value: all [`KINDS`] except the keys of [`GENERAL_KINDS`].
 pub(super) const OWN_KINDS: KeyBits = KINDS.without(KeyBits::new(&[SPAN_TYPE, SPAN_TYPE_FLAT]));
 
 /// Keys by which some convention recognises a span.

@@ -169,8 +169,8 @@ fn join_replies(
         .collect()
 }
 
-/// Marks the arguments as incomplete, because the missing part of a reply may contain the call's
-/// arguments, or the name of its only argument.
+/// Marks arguments that are absent, or that are not an object, as incomplete: the missing part of a
+/// reply may contain the call's arguments, or the name of its only argument.
 fn lose_args(call: &mut ToolCall) {
     call.args = Some(match call.args.take() {
         None => Payload::lost(),
