@@ -92,8 +92,7 @@ impl LogReader {
         }
     }
 
-    /// Reads records from `from` up to but excluding `to`: at least one, then as many as fit into
-    /// `max_bytes`.
+    /// Reads records from `from` up to but excluding `to`, until they have `max_bytes` or more.
     ///
     /// # Errors
     /// Returns an error if a segment cannot be opened.

@@ -61,8 +61,8 @@ pub fn survey(directory: &Path) -> io::Result<JournalSurvey> {
     };
     let is_in_use = survey.in_use_by.is_some();
     let requests = survey_log(directory, super::REQUESTS, RecordKind::Request, is_in_use)?;
-    // The log is missing in the folder of an older spanscore, or of one that neither writes to
-    // Kafka nor makes scores.
+    // The log is missing if the folder belongs to an older spanscore, or to one that neither writes
+    // to Kafka nor makes scores.
     let if_there = |folder, kind| match survey_log(directory, folder, kind, is_in_use) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(LogSurvey::default())),
         log => log,

@@ -110,8 +110,8 @@ impl<P: Recipient> Delivery<P> {
         Self { spans, ..self }
     }
 
-    /// Delivers until the queue is closed and empty, or its deadline has passed. Then drops
-    /// requests that are not in a journal as `shutdown`, and returns their items.
+    /// Delivers until the queue is closed and empty, or its deadline has passed. Then drops the
+    /// requests that are not in a journal, with the reason `shutdown`, and returns their items.
     pub async fn run(mut self) -> Undelivered {
         let heartbeat = self
             .telemetry

@@ -171,8 +171,9 @@ impl Client {
         &self.shared.destination
     }
 
-    /// Makes one attempt to send an OTLP request, within the destination's timeout. `headers` are
-    /// added to the destination's headers, and override headers of the same name.
+    /// Makes one attempt to send an OTLP request, within the destination's timeout. `headers`,
+    /// except reserved ones, are added to the destination's headers, and override headers of the
+    /// same name.
     pub async fn send(&self, signal: Signal, body: Bytes, headers: &HeaderMap) -> DeliveryOutcome {
         let shared = &*self.shared;
         let (body, encoding) = match compress(shared.destination.compression, body).await {

@@ -163,8 +163,8 @@ impl JudgedSessions {
         }
     }
 
-    /// Records that turns up to this moment could not be restored. A session that begins less than
-    /// `inactive` later may continue one of them.
+    /// Records that turns up to this moment could not be restored. A session that begins within
+    /// `inactive` after this moment may have some of these turns.
     pub(super) fn miss_restored(&mut self, until_unix_nanos: u64) {
         let until = until_unix_nanos.saturating_add(ticks(self.settings.inactive));
         self.missed_unix_nanos = self.missed_unix_nanos.max(until);

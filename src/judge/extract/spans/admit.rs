@@ -13,8 +13,8 @@ impl SpanAdmission for Recogniser {
         Recogniser::keys(self)
     }
 
-    /// Returns false for spanscore's own scores and for records without a trace. Otherwise
-    /// classifies the span and cuts or drops long values.
+    /// Returns false for spanscore's own scores and for log records that `place` rejects.
+    /// Otherwise classifies the span and cuts or drops long values.
     fn admit(&self, span: &mut Span, kept: &mut KeptAttributesBuilder) -> bool {
         if span.is_record {
             return place(span, kept).is_some();

@@ -279,10 +279,10 @@ pub(crate) fn repeated_calls(
         .collect()
 }
 
-/// Returns true if two instrumentations or processes report the same call: one id, one name,
-/// different parents, overlapping times. Siblings, and calls that ran one after the other, are
-/// separate calls. With a millisecond clock, one of two reports of a call may seem to start when
-/// the other ends, or to last no time.
+/// Returns true if two instrumentations or processes may report the same call with this id and
+/// name: the spans have different parents, and their times overlap. Siblings, and calls that ran
+/// one after the other, are separate calls. With a millisecond clock, one of two reports of a call
+/// may seem to start when the other ends, or to last no time.
 fn is_twin(roles: &SpanRoles<'_>, kept: &Draft, draft: &Draft) -> bool {
     let parent = |draft: &Draft| roles.spans[draft.span].parent_id;
     let overlap = draft.call.start_unix_nanos <= kept.call.end_unix_nanos;

@@ -223,8 +223,8 @@ fn calls_beside(roles: &SpanRoles<'_>) -> CallsBeside {
     beside
 }
 
-/// Returns usages for counted model spans that recorded none: from their inner spans, else from
-/// their twins.
+/// Returns the usage of each counted model span: its own, else that of its inner spans, else that
+/// of its twins.
 fn of_inner_models(roles: &SpanRoles<'_>, beside: &CallsBeside) -> HashMap<SpanIdx, Usage> {
     let mut below: HashMap<SpanIdx, Usage> = HashMap::new();
     let mut twins: HashMap<SpanIdx, Usage> = HashMap::new();
