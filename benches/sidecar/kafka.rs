@@ -221,7 +221,7 @@ fn start(
     let (tell, taken) = sync_channel(1);
     std::thread::spawn(move || {
         for line in log.lines().map_while(Result::ok) {
-            if line.contains("partitions taken") {
+            if line.contains("partitions assigned") {
                 // The first message is enough.
                 let _ = tell.try_send(());
             }

@@ -568,7 +568,7 @@ fn limit_name(folded: Folded) -> &'static str {
     match folded {
         Folded::Services => "scores.metrics.max_services",
         Folded::Agents => "scores.metrics.max_agents",
-        Folded::Series => "2 000 series of an instrument",
+        Folded::Series => "750 combinations of labels",
     }
 }
 
