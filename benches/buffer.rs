@@ -1,7 +1,7 @@
-//! Measures the trace buffer: insert, close and remember, in time per span, with few and with many
-//! open traces, compared with a prost decode of the same spans. Prints ratios, because nanoseconds
-//! vary with the machine. The ratios say nothing about the cost of the whole sidecar; see
-//! benches/README.md.
+//! Measures the CPU time per span that the trace buffer needs to insert spans, close traces and
+//! remember the closed traces, with few and with many open traces. Prints ratios to few open traces
+//! and to a prost decode of similar spans, because nanoseconds vary with the machine. The ratios
+//! say nothing about the cost of the whole sidecar; see benches/README.md.
 //!
 //! Run it with `cargo bench --bench buffer`. Without `--bench` (as in `cargo test --benches`), it
 //! runs one short round.
@@ -72,8 +72,8 @@ fn main() -> io::Result<()> {
     )
 }
 
-/// Returns the nanoseconds per span. `n_open` traces are interleaved; their roots arrive last and
-/// settle immediately, so that all other traces remain open.
+/// Returns the nanoseconds per span. The spans of `n_open` traces are interleaved, and each root
+/// arrives last, so about `n_open` traces are open at a time.
 fn buffer_nanos(n_open: u64, n_spans: u64, round: u64) -> f64 {
     let resource = resource();
     let n_traces = n_spans / SPANS_PER_TRACE;

@@ -1,4 +1,4 @@
-//! Calls the admin port's API with faulty queries and bodies. No call panics or returns 500. The
+//! Calls the admin port's API with faulty queries and bodies. No call may panic or return 500. The
 //! target does not prove that an answer is right; the tests of `register` and `page` do.
 
 use std::panic::AssertUnwindSafe;

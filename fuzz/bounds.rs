@@ -1,5 +1,6 @@
-//! Tests input that is legal but hostile or odd: huge spans, deep nesting, fields out of order; and
-//! the texts of errors. The tests do not prove what happens to the request before the scan.
+//! Tests the scan with input that is legal but hostile or odd: huge spans, deep nesting, fields out
+//! of order. Also tests the texts of the scan's errors. The tests do not prove what happens to the
+//! request before the scan.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
@@ -255,7 +256,7 @@ fn keys_that_look_alike_are_told_apart() {
         keys.add(name, Keep::Value);
     }
     keys.max_value_size = KIB;
-    // Sends each key twice in a row, then all keys in reverse order, so that a key follows itself
+    // Send each key twice in a row, then all keys in reverse order, so that a key follows itself
     // and similar keys.
     let sent: Vec<_> = names
         .iter()
@@ -415,7 +416,7 @@ fn fields_count_wherever_they_stand() {
         }
         .encode_to_vec(),
     );
-    // The resource is in two pieces, before and after its spans.
+    // Two fields contain parts of one resource, first after its spans, then before its spans.
     let body = [
         field(
             1,
@@ -473,8 +474,8 @@ fn varints_end_where_prosts_end() {
         for last in [0x00, 0x01, 0x02, 0x03, 0x7f, 0x80, 0x81, 0xff] {
             for filler in [0x80, 0xff] {
                 let varint = [vec![filler; n_bytes], vec![last]].concat();
-                // The value is a number (also in the last field), a status code, a key, or a
-                // length.
+                // The varint is the value of a number field, a status code, the key of a field, or
+                // the length of a field.
                 let number = [&[0x50][..], &varint].concat();
                 let status = [
                     field(1, &[1; 16]),

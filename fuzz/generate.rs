@@ -7,7 +7,8 @@ use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor};
 
 use super::captures::Signal;
 
-/// Random bytes: the input first, then bytes derived from it, up to the maximum size of a message.
+/// Random bytes: first the input, then pseudo-random bytes that the input seeds. A generated
+/// message ends after [`Self::MAX_ROLLS`] bytes were used.
 pub(crate) struct Dice<'a> {
     bytes: &'a [u8],
     state: u64,
@@ -161,7 +162,8 @@ fn write_message(
     out: &mut Vec<u8>,
 ) {
     let fields: Vec<_> = message.fields().collect();
-    // Fields on the path to the interesting messages, and the fields of these messages.
+    // Prefer the fields that lead to spans, log records and data points, because most of the code
+    // under test reads those messages.
     let favourites: Vec<_> = fields.iter().filter(|field| is_favourite(field)).collect();
     if message.name() == "Span" && !dice.rarely(8) {
         write_field(&fields[0], dice, faults, depth, out);
@@ -313,7 +315,7 @@ fn write_unknown(dice: &mut Dice<'_>, faults: bool, depth: usize, out: &mut Vec<
     }
 }
 
-/// Writes arrays within arrays, about as deep as prost's limit.
+/// Writes nested arrays or maps, about as deep as prost's limit.
 fn write_deep_value(dice: &mut Dice<'_>, out: &mut Vec<u8>) {
     let mut content = vec![0x0a, 1, b'x'];
     if dice.rarely(3) {

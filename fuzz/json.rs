@@ -164,7 +164,7 @@ fn span_of(span: Value) -> Span {
         .remove(0)
 }
 
-/// Returns the value of an attribute that is sent in this form.
+/// Returns the decoded value of an attribute whose OTLP/JSON value is `value`.
 fn value_of(value: Value) -> Option<Any> {
     let span = span_of(json!({ "attributes": [{ "key": "k", "value": value }] }));
     assert_eq!(span.attributes[0].key, "k");

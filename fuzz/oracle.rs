@@ -100,7 +100,7 @@ pub(crate) fn compare(scanned: &ScannedSpans, expected: &Expected, keys: &KeySet
             compare_attributes(event.attributes(), attributes, keys);
         }
 
-        // Compared as bytes, because NaN is not equal to itself.
+        // Compare the encoded bytes, because NaN is not equal to itself.
         assert_eq!(
             Resource::decode(&*span.resource.encoded)
                 .unwrap()
@@ -135,7 +135,7 @@ pub(crate) fn compare(scanned: &ScannedSpans, expected: &Expected, keys: &KeySet
     }
 }
 
-/// Compares the attributes of a span, which stores the messages of requests last.
+/// Compares the attributes of a span. The scan stores model requests after all other attributes.
 fn compare_span_attributes<'a>(
     actual: impl Iterator<Item = Attribute<'a>>,
     expected: &[KeyValue],
@@ -245,7 +245,7 @@ fn expected_attribute(
     Some((kept.key, suffix.to_owned(), text, cut))
 }
 
-/// Returns true if a text of the captures or of the generator mentions tools.
+/// Returns true if a text mentions tools in a spelling that the captures or the generator use.
 fn speaks_of_tools(text: &str) -> bool {
     text.contains("tool_call") || text.contains("toolCall") || text.contains("toolResult")
 }

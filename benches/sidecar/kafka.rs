@@ -156,7 +156,7 @@ fn judge(program: &Path, broker: &str, group: &str, n_threads: usize) -> io::Res
         "scores.event.enabled=false",
         "assemble.settle=1s",
         "assemble.inactive=1h",
-        // The metrics of scores cannot be delivered.
+        // Score metrics cannot be delivered, so waiting for their delivery is pointless.
         "shutdown.deadline=1s",
     ];
     start(program, broker, CRITERIA, &settings, 1)
@@ -236,7 +236,7 @@ fn start(
     })
 }
 
-/// Sends requests to a writer until the broker has stored all spans.
+/// Sends requests to a writer, then waits until the broker has stored all their spans.
 fn write(writer: &mut Program, load: &mut Process, id: u64, n: u64) -> io::Result<Written> {
     let sent = |metrics: &Metrics| metrics.sum("spanscore_exporter_sent_spans_total");
     let before = sent(&metrics_of(&writer.admin)?);
@@ -264,7 +264,7 @@ fn write(writer: &mut Program, load: &mut Process, id: u64, n: u64) -> io::Resul
 }
 
 /// Waits until the judges have judged everything. Returns their CPU time, and the seconds from the
-/// first assignment until most spans were judged.
+/// time at which every judge had partitions until the share [`COUNTED`] of the judgements was made.
 fn wait(judges: Vec<Program>, n_judgements: f64) -> io::Result<(f64, f64)> {
     for judge in &judges {
         let patience = Duration::from_nanos(PATIENCE);

@@ -89,8 +89,8 @@ struct Loader {
 ///
 /// - `send PORT TARGET N grpc|gzip|http CONNECTIONS` sends N requests on each connection, each
 ///   after the previous answer. It prints `requests roots digest refused nanos`.
-/// - `waits` has the parameters of `send`. It prints a line with the nanoseconds until each answer,
-///   and `end`.
+/// - `waits` has the parameters of `send`. It prints one line for each answer, with the nanoseconds
+///   that the answer took, and then `end`.
 /// - `pace PORT TARGET N RATE` sends N requests in total at that rate, answered or not. It prints N
 ///   lines `digest due answered`, and `end`.
 pub(crate) fn run(recipe: Recipe) -> io::Result<()> {

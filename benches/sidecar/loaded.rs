@@ -128,8 +128,8 @@ pub(crate) fn wait_for(target: &mut Target, n_spans: u64, digest: u64) -> io::Re
     }
 }
 
-/// Measures the growth of resident memory over a long time, at a modest rate, with everything
-/// switched on, at the default memory limit.
+/// Measures the growth of resident memory over a long time, at a modest rate, with score spans,
+/// events and metrics on, at the default memory limit.
 pub(crate) fn soak(plan: &Plan, minutes: usize) -> io::Result<()> {
     heading(&format!(
         "soak: {minutes} minutes, in turn 10 s of 10 lean and 5 s of 2 genai requests a second, \
@@ -141,7 +141,7 @@ pub(crate) fn soak(plan: &Plan, minutes: usize) -> io::Result<()> {
     }
     .set("scores.event.enabled=true")
     .set("scores.metrics.interval=5s");
-    // Each batch of requests has traces that never continue.
+    // Each batch of requests leaves open traces that never continue. Close them soon.
     let variant = variant.set("assemble.inactive=30s");
     let mut target = Target::sidecar(1, &variant)?;
     let mut loads = [

@@ -35,7 +35,7 @@ impl Metrics {
         values.fold(0.0, |sum, value| sum + value)
     }
 
-    /// Returns the value of one series, named as in the text format.
+    /// Returns the value of one series, named with its labels as in `/metrics`; 0 if it is missing.
     pub(crate) fn one(&self, series: &str) -> f64 {
         let line = self
             .0

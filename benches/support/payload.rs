@@ -109,8 +109,8 @@ pub(crate) struct Recipe {
     pub(crate) seed: u64,
 }
 
-/// Returns a number for a span. If the sums of these numbers are equal on both sides, each span
-/// arrived once.
+/// Returns a number for a span. If the sender and the receiver compute the same sum of these
+/// numbers, each span arrived once.
 pub(crate) fn digest(trace_id: &[u8], span_id: &[u8]) -> u64 {
     let word = |bytes: &[u8]| {
         bytes
@@ -137,8 +137,8 @@ impl Ring {
             min_requests,
             seed,
         } = recipe;
-        // Each trace has a lane, and the next trace follows in the same lane. A row has one span of
-        // every lane in random order; lanes begin their traces at different rows.
+        // A lane contains one trace after the other. A row has one span of every lane, in random
+        // order. Lanes begin their traces at different rows.
         let mut traces_per_lane = 1;
         while !(n_open * SPANS_PER_TRACE * traces_per_lane).is_multiple_of(spans_per_request)
             || n_open * SPANS_PER_TRACE * traces_per_lane / spans_per_request < min_requests
@@ -193,7 +193,8 @@ impl Ring {
         self.requests.len()
     }
 
-    /// Returns the request at a position of an endless stream. There may be several streams.
+    /// Returns the request at a position of an endless stream. Different streams have different
+    /// trace ids.
     pub(crate) fn fill(&self, stream: u64, position: u64) -> Filled {
         let n_requests = self.requests.len() as u64;
         let template = &self.requests[(position % n_requests) as usize];
@@ -307,8 +308,7 @@ impl Author {
         Trace {
             root: self.random.u64(1..).to_be_bytes(),
             conversation: self.random.u32(..),
-            // A fixed time in the past, so that the recording does not depend on the machine's
-            // clock.
+            // A fixed time in the past, so that the requests do not depend on the machine's clock.
             start_unix_nanos: 1_700_000_000_000_000_000 + self.random.u64(..1_000_000_000_000),
             tools,
         }

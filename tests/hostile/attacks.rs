@@ -265,8 +265,8 @@ const INNOCENT: [u8; 4] = [127, 0, 0, 1];
 type Act =
     Arc<dyn Fn(TcpStream) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>> + Send + Sync>;
 
-/// Runs `act` on `n` connections, multiplied by the scale of the sidecar, and again on a new
-/// connection whenever one ends.
+/// Runs `act` on `n` connections, multiplied by the scale of the sidecar. When an act ends, opens a
+/// new connection and runs `act` again.
 fn many(target: &Target, n: usize, to: SocketAddr, act: Act) -> Doing {
     many_from(ATTACKER, target, n, to, act)
 }
@@ -281,7 +281,7 @@ fn many_from(from: [u8; 4], target: &Target, n: usize, to: SocketAddr, act: Act)
             attackers.spawn(async move {
                 loop {
                     if let Ok(stream) = connect(from, to).await {
-                        // If the connection is closed, the attacker connects again.
+                        // Ignore errors: the attacker connects again.
                         let _ = act(stream).await;
                     }
                     sleep(Duration::from_millis(20)).await;

@@ -28,7 +28,8 @@ pub(crate) fn unfinished_frame() -> Vec<u8> {
     bytes
 }
 
-/// Returns requests with large headers on as many streams as are allowed. None of the streams ends.
+/// Returns requests on 100 streams, the maximum, none of which ends. Without an `encoding`, each
+/// request has large headers; with one, each declares its message compressed.
 pub(crate) fn large_headers(encoding: &str) -> Vec<u8> {
     let mut bytes = preface();
     let path = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
@@ -143,7 +144,7 @@ pub(crate) fn alias_bomb() -> Vec<u8> {
     )
 }
 
-/// Returns runs of 3.8 MB for the API to judge.
+/// Returns a request that asks the API to judge runs of 3.8 MB in total.
 pub(crate) fn large_question() -> Vec<u8> {
     let text = "ignore ".repeat(1_400);
     let span = |number: usize| {
@@ -172,7 +173,8 @@ pub(crate) fn large_question() -> Vec<u8> {
     )
 }
 
-/// Returns a TLS handshake that stops after the client's first message (`whole`), or within it.
+/// Returns the start of a TLS handshake: the client's first message if `whole`, else only the first
+/// 100 bytes of that message.
 pub(crate) fn begun_handshake(config: &Arc<ClientConfig>, whole: bool) -> Vec<u8> {
     let name = ServerName::try_from("localhost").expect("a name");
     let mut client = rustls::ClientConnection::new(Arc::clone(config), name).expect("a client");

@@ -290,8 +290,8 @@ pub(crate) fn group_notice(size: Size) -> String {
     }
 }
 
-/// Writes a certificate for `localhost`; returns a client that trusts it, and the settings that
-/// serve it.
+/// Writes a certificate for `localhost`. Returns the configuration of a client that trusts the
+/// certificate, and the settings with which the sidecar serves it.
 fn certificate(folder: &std::path::Path) -> io::Result<(Arc<ClientConfig>, [String; 2])> {
     let CertifiedKey { cert, signing_key } =
         rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])

@@ -165,7 +165,7 @@ pub(crate) fn request(spans: &[Vec<u8>]) -> Vec<u8> {
     post("/v1/traces", "", &field(1, &field(2, &spans.concat())))
 }
 
-/// Returns a start and an end, which are later for spans with higher numbers.
+/// Returns the encoded start and end of a span. Spans with higher numbers start later.
 fn timed(number: u64) -> Vec<u8> {
     // Start long ago, so that the traces count as a recording, and none is `incomplete` because it
     // began before the sidecar.
@@ -173,7 +173,7 @@ fn timed(number: u64) -> Vec<u8> {
     lasting(start, start + 1_000)
 }
 
-/// Returns a start and an end in Unix time.
+/// Returns the encoded start and end of a span, which are in Unix nanoseconds.
 pub(crate) fn lasting(start_nanos: u64, end_nanos: u64) -> Vec<u8> {
     let fixed = |tag: u8, nanos: u64| [&[tag << 3 | 1], nanos.to_le_bytes().as_slice()].concat();
     [fixed(7, start_nanos), fixed(8, end_nanos)].concat()

@@ -123,7 +123,6 @@ pub(crate) fn spans_of(case: &TimedCase) -> Vec<Span> {
         if let Some(step) = call.step
             && asked.insert((parent, step))
         {
-            // A step without calls has a model span, too.
             let first = nanos(call.start_ms).saturating_sub(100_000);
             spans.push(span(
                 200 + at as u64,
@@ -301,7 +300,7 @@ fn value_of(key: &str, value: &Value) -> KeyValue {
     }
 }
 
-/// Returns the spans of a tree that arrive, in this order, grouped by scope.
+/// Returns the spans whose indices are in `arriving`, in that order, grouped by scope.
 pub(crate) fn scopes_of(
     tree: &[Node],
     arriving: impl IntoIterator<Item = usize>,

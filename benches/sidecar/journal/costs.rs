@@ -19,7 +19,7 @@ const SMALL: usize = 4_800;
 /// Number of senders of small requests.
 const N_SENDERS: u64 = 8;
 
-/// Requests per second of the paced load. A sidecar with a journal can handle them.
+/// Requests per second of the paced load, a rate that a sidecar with a journal can sustain.
 const RATE: u64 = 1_000;
 
 fn rows(plan: &Plan, load: usize, n: u64) -> io::Result<[Row; 2]> {
@@ -85,8 +85,8 @@ pub(super) fn small(plan: &Plan) -> io::Result<()> {
         spread(bare.iter().copied()),
         "CPU µs",
     );
-    // A sidecar that is never idle accepts several requests at each wake-up, so also measure at a
-    // fixed rate.
+    // A sidecar that is never idle handles several requests at each wake-up, which makes each
+    // request cheaper. Therefore also measure at a fixed rate.
     let mut paced = [Series::new(), Series::new()];
     for _ in 0..plan.n_rounds {
         for (row, costs) in rows.iter_mut().zip(&mut paced) {
@@ -164,7 +164,7 @@ pub(super) fn bytes(plan: &Plan) -> io::Result<()> {
         target.turn(&mut load, dose(n / 5))?;
         let (mut ratios, mut others) = (Series::new(), Series::new());
         for _ in 0..plan.n_rounds {
-            // First, the bytes that other programs write in a second.
+            // First measure how many bytes other programs write in a second.
             let before = device_bytes()?;
             pause(Duration::from_secs(1));
             others.push((device_bytes()? - before) / super::MIB);

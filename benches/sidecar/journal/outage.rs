@@ -25,8 +25,8 @@ pub(super) fn outage(plan: &Plan) -> io::Result<()> {
     let [_, with] = variants(plan);
     let with = with.set("memory.limit=128MiB");
     let mut target = Target::sidecar(1, &with)?;
-    // These requests fill the memory of closed traces.
     let n_requests = RATE * (before + away + after);
+    // Fill the memory of closed traces before the measurement.
     target.pace(&mut load, RATE * before, RATE)?;
     target.sink.ask_for_list("arrivals")?;
     let command = format!("pace {} 2 {n_requests} {RATE}", target.port);
@@ -106,8 +106,8 @@ pub(super) fn outage(plan: &Plan) -> io::Result<()> {
         5.0,
     );
     line("   drained", spread([n_drained / took * size]), "MiB/s");
-    // Concurrent requests arrive in any order, and the request that probes a backend that was down
-    // may be any of the queued requests.
+    // The goal is not 0: concurrent requests arrive in any order, and the sidecar may probe a
+    // backend that was down with any of the queued requests.
     goal(
         "J5  overtaken, s (none, rounded)",
         spread([overtaken as f64 / 1e9]),

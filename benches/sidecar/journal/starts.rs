@@ -15,7 +15,7 @@ use crate::{Plan, loader};
 
 const N_STARTS: usize = 9;
 
-/// Bytes of the backlog for the later starts.
+/// Bytes that wait in the journal at each start after a kill.
 const BACKLOG: f64 = 4.0 * 1024.0 * MIB;
 
 pub(super) fn starts(plan: &Plan) -> io::Result<()> {
