@@ -1,5 +1,5 @@
-//! Tests an alarm of the real program. While a run is open, a listener, the backend, the metrics
-//! and the page receive its violation. Then the program is killed. The next process raises no
+//! Tests an alarm of the real program. A violation in an open run appears at a listener, at the
+//! backend, in the metrics and on the page. Then the program is killed. The next process raises no
 //! second alarm, and its verdict has the alarm's id.
 
 use std::path::Path;
@@ -56,7 +56,7 @@ pub(crate) fn string(attributes: &[KeyValue], key: &str) -> String {
     }
 }
 
-/// Returns the events that arrived: true for a final verdict, and the event's record.
+/// Returns the log records of the events that arrived, each with true if its verdict is final.
 pub(crate) fn events(backend: &Backend) -> Vec<(bool, LogRecord)> {
     let logs = backend
         .arrived()

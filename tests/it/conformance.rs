@@ -1,5 +1,5 @@
-//! Runs the cases of independent oracles on values and on tokens
-//! (`tests/conformance/README-beyond.md`) through `replay`, and through a sidecar over OTLP/HTTP.
+//! Runs the cases about values and about tokens, whose labels independent oracles computed
+//! (`tests/conformance/README-beyond.md`), through `replay` and through a sidecar over OTLP/HTTP.
 //! Each case is a separate service, which its criterion selects. Compares labels only;
 //! `tests/judge` compares scores and details.
 

@@ -81,7 +81,7 @@ async fn everything_acknowledged_arrives_although_the_process_is_killed_again_an
     const N_SENDERS: u64 = 4;
     let n_kills = number("SPANSCORE_TEST_KILLS", 6);
     let folder = tempfile::tempdir().unwrap();
-    // In every third round, the backend is down.
+    // In every third round, the sidecar runs and is killed while the backend is down.
     let mut backend = Some(Backend::start_apart().await);
     let address = backend.as_ref().unwrap().address.to_string();
     let endpoint = format!("http://{address}");
@@ -315,7 +315,8 @@ async fn an_older_program_sets_a_newer_journal_aside_and_the_newer_one_delivers_
     assert_eq!(older.ended().0, 0, "{messages}");
     assert_eq!(arrived_names(&backend), ["of the older"]);
 
-    // The log that was set aside is unchanged. It is delivered as soon as it can be read.
+    // The log that was set aside is unchanged, so its requests are delivered once its version is
+    // supported again.
     let mut damaged = std::fs::read_dir(folder.path().join("damaged")).unwrap();
     let aside = damaged.next().unwrap().unwrap().path();
     let name = aside.file_name().unwrap().to_str().unwrap();

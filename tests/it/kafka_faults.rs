@@ -161,8 +161,8 @@ struct Events {
 
 #[derive(Default)]
 struct Log {
-    /// The partitions of each living judge. A partition is listed twice until a thread notices that
-    /// another thread was assigned it.
+    /// The partitions of each living judge. A partition is listed twice until the thread that had
+    /// it notices that it was assigned to another thread.
     held: BTreeMap<usize, Vec<i32>>,
     /// The time of the last assignment of a partition.
     last_taken: Option<Instant>,
@@ -217,7 +217,8 @@ impl Events {
         }
     }
 
-    /// Waits until the living judges have all partitions. Returns how long that took.
+    /// Waits until the living judges have all partitions. Returns the time from `since` to the last
+    /// assignment.
     fn settled(&self, since: Instant) -> Duration {
         self.until("all partitions", Log::has_all);
         let last = self.state.lock().unwrap().last_taken;
@@ -368,8 +369,8 @@ impl Scores {
         (trace, of_trace.collect())
     }
 
-    /// Waits until the latest scores of all these traces are right. A backlog may take long, so
-    /// this panics only after a period without progress.
+    /// Waits until the latest scores of all traces up to number `n_traces` are right. A backlog may
+    /// take long, so this panics only after [`PATIENCE`] without progress.
     fn all_right(&mut self, n_traces: u64, backend: &Backend, events: &Events) {
         let (mut fewest, mut give_up_at) = (usize::MAX, now().instant + PATIENCE);
         loop {

@@ -170,8 +170,8 @@ impl Bench {
         scores
     }
 
-    /// Waits until every trace has both scores, and checks them. Returns the number of duplicate
-    /// scores.
+    /// Waits until each of these traces has the scores of both criteria, and checks the scores.
+    /// Returns the number of scores that arrived more than once.
     pub(crate) async fn all_judged(
         &self,
         traces: impl Iterator<Item = u64> + Clone,

@@ -1,6 +1,7 @@
 //! Tests TLS, logins and permissions with the real program and a real broker that requires them. A
 //! refusal is logged with its remedy and without the secret, requests wait, and everything resumes
-//! when the permission is granted. `tests/kafka/run` runs it. Does not test client certificates.
+//! when the permission is granted. `tests/kafka/run` runs these tests. Does not test client
+//! certificates.
 
 use std::path::PathBuf;
 use std::process::Command;

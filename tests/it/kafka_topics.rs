@@ -1,6 +1,6 @@
 //! Tests faults of a topic with the real program and a real broker: partitions that are added,
 //! spans that another writer assigns to other partitions, and records that are not OTLP and are
-//! moved to a separate topic. Also tests both group protocols. `tests/kafka/run` runs it.
+//! moved to a separate topic. Also tests both group protocols. `tests/kafka/run` runs these tests.
 
 use std::time::Duration;
 

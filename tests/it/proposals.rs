@@ -1,6 +1,6 @@
-//! Tests proposed criteria. For every capture, criteria are proposed from a run. They must judge
-//! that run, and the same run with other ids. The page proposes the criteria that `init` writes.
-//! Does not prove which criteria should be proposed.
+//! Tests proposed criteria. For every capture, proposes criteria from its runs. The criteria must
+//! judge those runs, and the same runs with other ids, and none may fail. The page must propose the
+//! criteria that `init` writes. Does not prove which criteria should be proposed.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -19,7 +19,7 @@ use crate::support::captures::{self, Scenario};
 use crate::support::program::{Running, http, is_acknowledged, run};
 use crate::support::sidecars::replayed;
 
-/// Returns the same run at another time: every id in its texts is replaced by one of the same
+/// Returns the same scenario with other ids. Every id in its texts is replaced by one of the same
 /// length.
 fn next_run(scenario: &Scenario) -> Scenario {
     let uuid = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}";

@@ -66,7 +66,7 @@ fn start_tampered(
     Running::start_tampered(tampering, &arguments)
 }
 
-/// Returns the spans of a run that happens now, the root first.
+/// Returns the spans of a run, the root first.
 fn run_of(trace: u64) -> Vec<Span> {
     let names = ["look", "write", "rm"];
     let calls: Vec<SpanCall> = names[..2 + (trace % 2) as usize]

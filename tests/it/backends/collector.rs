@@ -77,7 +77,8 @@ pub(crate) fn reads_every_field(folder: &Path) {
     );
 }
 
-/// Returns the numbered item with this content, without the time at which it was sent.
+/// Returns the item that begins with `head` and contains `says`, without the line with the time at
+/// which it was sent.
 fn block(text: &str, head: &str, says: &str) -> String {
     let ends = [
         "Span #",

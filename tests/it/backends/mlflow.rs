@@ -56,7 +56,7 @@ pub(crate) fn has_assessments(folder: &Path) {
         written[0]
     );
 
-    // Simulates a second replica that saw this run and writes the same scores.
+    // Simulate a second replica that saw this run and writes the same scores.
     score(mlflow.folder.path(), CONFIGURATION);
     let again = until(|| {
         assessments().filter(|again| again[0]["last_update_time"] != written[0]["last_update_time"])

@@ -65,7 +65,7 @@ pub(crate) fn has_annotations(folder: &Path) {
         "{explanation}"
     );
 
-    // Simulates a second replica that saw this run and writes the same scores.
+    // Simulate a second replica that saw this run and writes the same scores.
     score(phoenix.folder.path(), CONFIGURATION);
     let again = until(|| {
         found(&path, 3).filter(|again| again[0]["updated_at"] != written[0]["updated_at"])

@@ -1,5 +1,5 @@
 //! Tests Prometheus 3: scrapes and OTLP give the same metrics under the same names, a first failure
-//! is visible as an increase, and the rules load and pass their tests.
+//! is visible as an increase, and the alerting and recording rules load and pass their tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -105,7 +105,8 @@ pub(crate) fn has_the_metrics_both_ways(folder: &Path) {
     });
     assert!(!ratio.is_empty());
     drop(prometheus);
-    // The destination has stopped, so the last metrics cannot be delivered.
+    // Prometheus has stopped, so this sidecar cannot deliver its last metrics. Kill it instead of
+    // waiting for the delivery.
     drop(scored);
 }
 

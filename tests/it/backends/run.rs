@@ -155,7 +155,7 @@ pub(crate) fn send_recording(otlp: &str) {
 }
 
 /// Sends the recorded session through a sidecar with this configuration, and waits until the
-/// sidecar has delivered everything. Its last log line confirms the delivery.
+/// sidecar has delivered everything. The sidecar's last log line confirms this.
 pub(crate) fn score(folder: &Path, configuration: &str) {
     let mut sidecar = sidecar(folder, configuration);
     let [otlp, _] = sidecar.addresses();

@@ -754,7 +754,8 @@ fn a_drain_closes_what_can_be_closed_sooner() {
         out.starts_with(&format!("process {} drains", sidecar.child.id())),
         "{out}"
     );
-    // The trace is judged long before the hour has passed, while the sidecar is still running.
+    // The trace is judged long before `assemble.settle` has passed, while the sidecar is still
+    // running.
     let mut out = BufReader::new(sidecar.child.stdout.take().unwrap());
     let mut line = String::new();
     out.read_line(&mut line).unwrap();

@@ -1,5 +1,5 @@
-//! Tests the output of `replay` for people and for CI systems if there are several runs. Does not
-//! prove that the verdicts are right.
+//! Tests the human-readable output of `replay`, its report and its JUnit output, for several runs.
+//! Does not prove that the verdicts are right.
 
 use serde_json::Value;
 

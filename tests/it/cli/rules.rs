@@ -1,4 +1,4 @@
-//! Tests the output for rules, references and limits: JUnit, JSON lines, and the output of
+//! Tests how rules, references and limits appear in JUnit, in JSON lines and in the output of
 //! `validate`. Does not prove what the evaluators find.
 
 use serde_json::{Value, json};

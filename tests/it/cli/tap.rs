@@ -42,7 +42,8 @@ fn the_lines_of_a_tap_are_those_of_replay() {
     assert_eq!((code, line(&mut err).as_str()), (0, ""));
     assert_eq!(out, replay(&["--format", "jsonl"]).1);
 
-    // A client that connects later can still get the last scores, also in the format for people.
+    // A client that connects later can still get the last scores, also in the human-readable
+    // format.
     let (code, out, _) = run(&[
         "tap",
         "--address",

@@ -1,7 +1,7 @@
 //! Sends every captured session of every framework to the real ports of a real sidecar, over gRPC
-//! and HTTP. The downstream must receive exactly the sent bytes, and the extracted tool calls must
-//! be the calls that `captures` compares. Also covers score spans, events and metrics. Does not
-//! test the exporters of other SDKs.
+//! and HTTP. The downstream must receive exactly the sent bytes, and the sidecar must extract the
+//! same tool calls as a replay of the session. Also covers score spans, events and metrics. Does
+//! not test the exporters of other SDKs.
 
 mod lifecycle;
 

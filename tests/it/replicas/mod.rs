@@ -1,8 +1,8 @@
 //! Tests replicas that share the traces. A replica is added, a replica is removed, or requests are
-//! distributed regardless of traces. After the replicas have noticed, no verdict contradicts the
-//! whole trace. Most tests simulate the replicas, with time as an argument; three run real
-//! processes with a list of peers. Does not test how long a router takes: these tests send the
-//! spans themselves.
+//! distributed regardless of traces. Once the replicas have noticed the change, no verdict
+//! contradicts the verdict on the whole trace. Most tests simulate the replicas, with time as an
+//! argument; three run real processes with a list of peers. Does not test how long a router takes,
+//! because the tests send each span to a replica directly.
 
 mod recorded;
 mod replica;
@@ -105,7 +105,7 @@ fn traces_that_a_change_of_the_replicas_splits_are_incomplete() {
     for name in ["a", "b"] {
         cluster.start(name);
     }
-    // These runs begin after both replicas have warmed up, by the agents' clock.
+    // These runs begin after both replicas have warmed up.
     let from = cluster.now.unix_nanos + SECOND;
     let [[begun_9, ended_9], [begun_1, ended_1]] = [9, 1].map(|trace| run(trace, from));
 

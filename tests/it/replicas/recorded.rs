@@ -11,8 +11,9 @@ use super::replica::Told;
 use super::sessions::{Request, Session, recorded_id, round_of, sessions};
 use super::simulated::{Cluster, Replica, settings};
 
-/// Two criteria require calls, which half of the sessions make, and two forbid calls. A trace of
-/// which one half is missing fails the first two and passes the others.
+/// The first two criteria require calls, and half of the sessions make these calls. The last two
+/// limit or forbid calls. If half of a trace is missing, the first two may fail wrongly, and the
+/// last two may pass wrongly.
 const CRITERIA: &str = r#"criteria=[
     { "name": "ends", "evaluate": { "constraints": { "rules": [{ "existence": { "a":
         "^(create_order|book_flight|book_trip|send_receipt|publish_report|cancel_booking)$"
@@ -36,8 +37,8 @@ fn cluster(warm_up: Duration, peers: &[&str]) -> Cluster {
     Cluster::new(CRITERIA, settings, peers)
 }
 
-/// Returns the earliest time at which a session may begin so that a replica gives verdicts on it,
-/// if the replica has just started or noticed a change.
+/// Returns the earliest start with which a session gets verdicts from a replica that has just
+/// started or noticed a change of the peers.
 fn warm(cluster: &Cluster, warm_up: Duration) -> u64 {
     cluster.now.unix_nanos + warm_up.as_nanos() as u64
 }
@@ -252,7 +253,7 @@ fn spread(
     let mut n_requests = usize::from(round);
     for (number, session) in sessions.iter().enumerate() {
         for request in session.renewed(round, warm(cluster, SHORT_WARM_UP)) {
-            // An SDK has one exporter for each signal, and so one connection.
+            // An SDK has one exporter, and so one connection, for each signal.
             let connection = 2 * number + usize::from(request.signal() == "logs");
             let at = place(n_requests, connection) % NAMES.len();
             cluster.take(NAMES[at], &request);
@@ -262,8 +263,8 @@ fn spread(
     }
 }
 
-/// Returns the outcome of two rounds. The second round begins after all replicas have noticed that
-/// spans are distributed regardless of traces.
+/// Returns the outcome of two rounds. With `is_noticed`, the second round begins only after all
+/// replicas have noticed that spans are distributed regardless of traces.
 fn spread_twice(place: impl Fn(usize, usize) -> usize, is_noticed: bool) -> [Outcome; 2] {
     let sessions = sessions();
     let truth = truth(&sessions);

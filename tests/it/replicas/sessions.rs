@@ -144,8 +144,8 @@ impl Request {
         }
     }
 
-    /// Splits the request. `place` returns an index for each trace id (empty for a log record
-    /// without a trace id).
+    /// Splits the request by destination. `place` returns the index of the destination of a trace
+    /// id, which is empty for a log record without one.
     pub(super) fn placed(&self, place: impl Fn(&[u8]) -> usize) -> BTreeMap<usize, Self> {
         let mut places: Vec<usize> = Vec::new();
         self.clone().each_trace_id(&mut |id| places.push(place(id)));

@@ -81,8 +81,8 @@ impl Cluster {
         self.peers = peers.iter().map(ToString::to_string).collect();
     }
 
-    /// Starts a replica, which immediately looks up its peers. Each further replica starts a little
-    /// later.
+    /// Starts a replica, which immediately looks up its peers. Then advances the clock, so that the
+    /// next replica starts a little later.
     pub(super) fn start(&mut self, name: &'static str) {
         let replica = Replica {
             pipeline: Pipeline::new(self.settings.clone(), self.now),

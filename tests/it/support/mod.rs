@@ -1,5 +1,5 @@
-//! Code shared by several tests: calls, spans and records to send, the program, a sidecar, and a
-//! downstream.
+//! Code that several tests share: payloads to send, the program and sidecars under test, and a
+//! backend.
 
 pub(crate) mod backend;
 #[path = "../../support/captures.rs"]

@@ -243,7 +243,7 @@ pub(crate) fn is_acknowledged(address: &str, body: &[u8]) -> bool {
     exchange().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
 }
 
-/// Returns the value of a metric.
+/// Returns the value of a metric; 0 if it is missing.
 pub(crate) fn metric(admin: &str, name: &str) -> f64 {
     let page = http(admin, "GET /metrics", &[]);
     let line = page

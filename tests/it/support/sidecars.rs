@@ -30,8 +30,8 @@ criteria:
     evaluate: { tool_call_order: { tool_calls_order: [a, b] } }
 ";
 
-/// Frameworks whose payloads show each call exactly once, so that the result equals the calls that
-/// were really made, without the exceptions of `captures`.
+/// Frameworks whose payloads show each call exactly once. The calls that are extracted from them
+/// must have the names of the calls that were really made.
 const WHOLE: [&str; 5] = [
     "plain-opentelemetry/",
     "pydantic-ai/",
@@ -137,7 +137,7 @@ async fn pass_through(scenarios: &[Scenario], protocol: Protocol) {
         );
     }
 
-    // The last trajectory of a trace is complete.
+    // If a trace was judged several times, its last trajectory is complete.
     let seen = seen.lock().unwrap();
     let seen: BTreeMap<TraceId, &Arc<Trajectory>> =
         seen.iter().map(|one| (one.trace_id, one)).collect();
@@ -296,7 +296,7 @@ async fn post_json(address: std::net::SocketAddr, signal: Signal, body: &[u8]) {
     );
 }
 
-/// Returns the signal of a recorded request, which is in its file's name.
+/// Returns the signal of a recorded request, which its file name contains.
 pub(crate) fn signal(file: &str) -> Signal {
     Signal::ALL
         .into_iter()

@@ -1,7 +1,7 @@
 //! Checks that imports inside a room form no cycle: at every level, the children of a module import
 //! each other in one direction only. An import by a descendant of a child counts as the child's
-//! import. An item that a module re-exports counts as the module's own. Children may import from
-//! their parent module, which may import from them.
+//! import. An item that a module re-exports counts as the module's own. A child may import from its
+//! parent module, and the parent from its children.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,6 @@
-//! Checks comments, names and lines: headers are clear, no type name is used twice, no line exceeds
-//! 100 columns, every linked heading exists, and no algorithm names a framework. Cannot check that
-//! a sentence is good English.
+//! Checks comments, names and lines: headers and doc comments avoid a few unclear phrases, no type
+//! name is used twice, no line exceeds 100 columns, every linked heading exists, and no algorithm
+//! names a framework. Cannot check that a sentence is good English.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
