@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Installs the backends that tests/it/backends sends scores to, at the versions that it is written for, into one folder:
+# Installs the backends of tests/it/backends, in the versions for which those tests are written, into one folder:
 #   tests/backends/install.sh [collector|jaeger|prometheus|promtool|phoenix|mlflow …]       (default: these)
 #   tests/backends/install.sh kafka_collector                                               (for tests/kafka/run)
-# The folder is $TEST_BACKENDS, or spanscore-backends in the user's cache; the tests look in the same place. What is there already is
-# left alone. Needs Go 1.25 (the first four) and Python 3.11 with venv (the last two), and what these fetch from their registries; takes
-# about a quarter of an hour on two cores.
+# The folder is $TEST_BACKENDS, or spanscore-backends in the user's cache; the tests look in the same folder. Skips backends that are
+# already installed. The first four need Go 1.25, the last two Python 3.11 with venv; all need access to the package registries. The
+# installation takes about a quarter of an hour on two cores.
 set -euo pipefail
 DIR=${TEST_BACKENDS:-${XDG_CACHE_HOME:-$HOME/.cache}/spanscore-backends}
 mkdir -p "$DIR"
 
-# A main package of a module that `go install` refuses, since its go.mod has `replace` lines: FILE MODULE VERSION PACKAGE [build flags]
+# Builds a main package whose module `go install` refuses, because its go.mod has `replace` lines. Arguments: FILE MODULE VERSION PACKAGE
+# [build flags].
 from_module() {
   local file=$1 module=$2 version=$3 package=$4 work cache
   shift 4
@@ -20,7 +21,7 @@ from_module() {
   go mod init "example/$file" 2>/dev/null
   go mod edit -require "$module@$version"
   install -m 644 "$cache/go.sum" go.sum
-  # Its replacements by other modules have to be repeated here.
+  # Repeat the module's replacements by other modules, because Go ignores the `replace` lines of a dependency.
   sed -n 's/^replace \([^ ]*\) => \([^ .][^ ]*\) \(v[^ ]*\)$/\1=\2@\3/p' "$cache/go.mod" | while read -r replace; do
     go mod edit -replace "$replace"
   done
@@ -29,7 +30,7 @@ from_module() {
   rm -rf "$work"
 }
 
-# A program of a Python package in an environment of its own: FOLDER PACKAGE==VERSION PROGRAM
+# Installs a Python package in a separate environment. Arguments: FOLDER PACKAGE==VERSION PROGRAM.
 from_pypi() {
   local folder=$1 package=$2 program=$3
   python3 -m venv "$DIR/$folder"
@@ -37,7 +38,7 @@ from_pypi() {
   test -x "$DIR/$folder/bin/$program"
 }
 
-collector() { # OpenTelemetry Collector 0.160: OTLP in, the debug exporter out
+collector() { # OpenTelemetry Collector 0.160 with the OTLP receiver and the debug exporter
   local work
   work=$(mktemp -d "$DIR/build-XXXXXX")
   GOBIN=$work go install go.opentelemetry.io/collector/cmd/builder@v0.160.0
@@ -50,7 +51,8 @@ EOF
   mv "$work/otelcol/otelcol" "$DIR/otelcol"
   rm -rf "$work"
 }
-# The same with Kafka on both sides. The receiver's own 0.160 is not on the module proxy; its 0.155 runs on the other modules' 0.160.
+# The Collector with a receiver and an exporter for Kafka. The module proxy has no version 0.160 of the Kafka receiver; its version 0.155
+# works with version 0.160 of the other modules.
 kafka_collector() {
   local work contrib=github.com/open-telemetry/opentelemetry-collector-contrib
   work=$(mktemp -d "$DIR/build-XXXXXX")
@@ -68,9 +70,9 @@ EOF
   mv "$work/otelcol/otelcol" "$DIR/otelcol-kafka"
   rm -rf "$work"
 }
-# Jaeger 2; its module is still numbered 1. The query API is real, the web page of such a build is a placeholder.
+# Jaeger 2, whose module has version 1. This build has the query API, but only a placeholder for the web page.
 jaeger() { from_module jaeger github.com/jaegertracing/jaeger v1.76.0 github.com/jaegertracing/jaeger/cmd/jaeger; }
-# Prometheus 3.8, without service discovery, which is most of its build.
+# Prometheus 3.8 without service discovery, which takes most of the time to build.
 prometheus() { from_module prometheus github.com/prometheus/prometheus v0.308.0 github.com/prometheus/prometheus/cmd/prometheus -tags remove_all_sd; }
 promtool() { from_module promtool github.com/prometheus/prometheus v0.308.0 github.com/prometheus/prometheus/cmd/promtool -tags remove_all_sd; }
 phoenix() { from_pypi arize-phoenix arize-phoenix==20.26.1 phoenix; }

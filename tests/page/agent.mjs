@@ -1,5 +1,5 @@
-// An agent session as OTLP/JSON: an agent run with model turns and the tool calls that they asked
-// for, spelled as the OpenTelemetry GenAI conventions say.
+// Generates agent sessions as OTLP/JSON: an agent run with model turns and the tool calls that the
+// turns asked for, with the attributes of the OpenTelemetry GenAI conventions.
 
 import { randomBytes } from "node:crypto";
 
@@ -8,7 +8,8 @@ const attribute = (key, value) => ({
   value: typeof value === "number" ? { intValue: String(value) } : { stringValue: value },
 });
 
-// `turns` are lists of calls: a name, or `{ name, error, ms, args, result }`. Calls of one turn run together.
+// Returns the spans of a session. Each of `turns` is a list of calls; a call is a name, or
+// `{ name, error, ms, args, result }`. The calls of one turn start at the same time.
 export function session({
   service = "shop",
   agent = "checkout_agent",

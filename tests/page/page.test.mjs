@@ -1,5 +1,5 @@
-// The page as a person uses it: a real sidecar, a real browser, real agent sessions sent over OTLP.
-// It does not prove that the page looks good: docs/page.md has pictures that people looked at.
+// Tests the page as a person uses it, in a real browser, with a real sidecar that receives agent sessions over OTLP.
+// Does not prove that the page looks good: people look at the pictures in docs/page.md.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -34,7 +34,7 @@ const rows = (page) => page.locator(".run-row");
 const shown = (page, n) =>
   until(async () => (await rows(page).count()) === n, `${n} rows are shown`);
 
-// A sidecar and a page that are closed when the test ends; the console must have stayed clean.
+// Starts a sidecar and opens its page. Both are closed when the test ends.
 async function opened(t, text = CRITERIA, { path = "", admin, own = false, clock = false, ...window } = {}) {
   const sidecar = await Sidecar.start(text, { admin, own });
   const page = await openPage(browser, window);
@@ -52,12 +52,12 @@ const clean = (page) => assert.deepEqual(page.problems, []);
 test("live rows arrive, are filtered, and a failed run shows where it parted", async (t) => {
   const { sidecar, page } = await opened(t);
   await page.getByText("Waiting for the first run").waitFor();
-  // Whoever has no run yet is told where this sidecar listens.
+  // Before the first run, the page shows the addresses at which this sidecar listens.
   const endpoints = await page.locator(".endpoints").innerText();
   const [grpc, http] = sidecar.ports;
   assert.match(endpoints, new RegExp(`PROTOCOL=grpc\\n.*ENDPOINT=http://127.0.0.1:${grpc}\\b[\\s\\S]*PROTOCOL=http/protobuf\\n.*ENDPOINT=http://127.0.0.1:${http}$`));
   assert.deepEqual(await violations(page), []);
-  // All of each line is in sight on a telephone, too.
+  // Each line is fully visible on a phone, too.
   await page.setViewportSize({ width: 390, height: 844 });
   assert.ok(await page.locator(".endpoints").evaluate((box) => box.scrollWidth <= box.clientWidth), "the lines wrap");
   await page.setViewportSize({ width: 1280, height: 800 });
@@ -71,10 +71,10 @@ test("live rows arrive, are filtered, and a failed run shows where it parted", a
   assert.equal(await page.locator(".run-row.pass .together .chip").count(), 2);
   assert.deepEqual(await violations(page), []);
 
-  // `pass` counts runs that passed everything; a run that failed one criterion has passed others, too.
+  // `pass` counts only runs that passed every criterion.
   assert.match(await page.getByRole("group", { name: "Verdict" }).innerText(), /all\s+2[\s\S]*fail\s+1[\s\S]*pass\s+1/);
 
-  // The filter stands in the address, and a reload keeps it.
+  // The address contains the filter, so a reload keeps the filter.
   await page.getByRole("button", { name: "fail" }).click();
   await shown(page, 1);
   assert.match(page.url(), /#\/runs\?label=fail$/);
@@ -89,7 +89,7 @@ test("live rows arrive, are filtered, and a failed run shows where it parted", a
   await page.getByRole("button", { name: "Clear the filter" }).click();
   await shown(page, 2);
 
-  // A run, by the keyboard alone.
+  // Open a run with the keyboard alone.
   await page.locator(".run-row.fail").focus();
   await page.keyboard.press("Enter");
   await page.getByRole("heading", { name: "Verdicts" }).waitFor();
@@ -116,7 +116,7 @@ test("pausing holds the list and counts on", async (t) => {
 });
 
 test("a criterion of a run is tried with a mistake, then rightly, saved and changed by two people", async (t) => {
-  // The browser reports refused requests in its console: mistakes are answered with 400, a conflict with 412.
+  // The browser reports refused requests in its console. The sidecar answers mistakes with 400, a conflict with 412.
   const expected = /status of (400|412)/;
   const { sidecar, page } = await opened(t, CRITERIA, { expected });
   await send(sidecar.otlp, [session({ turns: GOOD }), session({ turns: BAD })]);
@@ -145,27 +145,27 @@ test("a criterion of a run is tried with a mistake, then rightly, saved and chan
   const inForce = async () => (await fetch(`${sidecar.address}/v1/criteria/mine`)).json();
   assert.equal((await inForce()).source, "api");
 
-  // Somebody else saves the same criterion meanwhile.
+  // Simulate another person who saves the same criterion meanwhile.
   const put = (body) => fetch(`${sidecar.address}/v1/criteria/mine`, { method: "PUT", body, headers: { "content-type": "application/yaml" } });
   assert.ok((await put("threshold: 0.5\nevaluate: { tool_call_order: { tool_calls_order: [check_stock] } }")).ok);
   await editor.fill("name: mine\nthreshold: 0.9\nevaluate:\n  tool_call_order: { tool_calls_order: [check_stock] }\n");
   await page.getByRole("button", { name: "Save the change" }).click();
   await page.getByText("Somebody else changed").waitFor();
   assert.equal((await inForce()).criterion.threshold, 0.5);
-  // What the other one wrote is in sight, to be taken or replaced.
+  // The page shows the other person's text, which can be accepted or replaced.
   assert.match(await page.locator(".notice.bad .yaml").innerText(), /threshold: 0\.5/);
   assert.deepEqual(await violations(page), []);
   await page.getByRole("button", { name: "Replace it with mine" }).click();
   await until(async () => (await inForce()).criterion.threshold === 0.9, "it is saved");
 
-  // What was saved here can be taken back here.
+  // A criterion that was saved on this page can be deleted on this page.
   await page.getByRole("button", { name: "Take out of force", exact: true }).click();
   assert.deepEqual(await violations(page), []);
   await page.getByRole("button", { name: "Take mine out of force" }).click();
   await page.getByText("mine is no longer in force").waitFor();
   assert.equal((await fetch(`${sidecar.address}/v1/criteria/mine`)).status, 404);
 
-  // A criterion of a file is offered to copy.
+  // A criterion of a file cannot be saved on the page.
   await page.goto(`${sidecar.address}/#/try/charge-once`);
   await page.getByText("A file owns").waitFor();
   assert.equal(await page.getByRole("button", { name: /Save|Put/ }).count(), 0);
@@ -185,12 +185,12 @@ test("each criterion has its badge while there is room, and then failed ones com
   await shown(page, 1);
   const row = rows(page).first();
   const badges = row.locator(".badge:not(.more)");
-  // Five calls: three limits are kept, and five are not.
+  // The run makes five calls, so it exceeds five of the eight limits.
   assert.equal(await badges.count(), 8);
   assert.equal(await row.locator(".badge.more").count(), 0);
   const labels = await badges.evaluateAll((all) => all.map((badge) => badge.className));
   assert.deepEqual(labels, [...Array(5).fill("badge fail"), ...Array(3).fill("badge pass")]);
-  // Word, not colour alone.
+  // A badge shows its verdict in words, too, not only as a colour.
   assert.match(await badges.first().textContent(), /fail: at-most-0-calls/);
   assert.equal(await row.locator(".completeness").innerText(), "complete");
 
@@ -206,7 +206,7 @@ test("each criterion has its badge while there is room, and then failed ones com
     assert.match(await badges.nth(3).getAttribute("title"), /: fail/);
     const more = row.locator(".badge.more");
     assert.match(await more.innerText(), new RegExp(`^\\+${30 - n}`));
-    // What is folded is named to whoever points at it, and to screen readers.
+    // The hidden badges are named in a tooltip and for screen readers.
     assert.match(await more.getAttribute("title"), /at-most-29-calls: pass/);
     assert.match(await more.locator(".hidden").textContent(), /at-most-29-calls: pass/);
     // Nothing is cut off, and nothing overflows the row.
@@ -246,7 +246,7 @@ criteria:
   await ofSession(0).waitFor();
   assert.equal(await ofSession(1).count(), 0);
 
-  // An open run with an alarm is there at once.
+  // An open run with an alarm is shown immediately.
   const open = session({ turns: [["delete"]] });
   open.spans = open.spans.filter((span) => span.parentSpanId);
   await send(sidecar.otlp, [open]);
@@ -279,11 +279,11 @@ test("a thousand criteria", async (t) => {
   await page.getByText("1 of 1,000 criteria").waitFor();
   assert.match(page.url(), /#\/criteria\?text=at-most-3-$/);
   assert.deepEqual(await violations(page), []);
-  // The failures of a run stand before its other verdicts, of which the list has 64.
+  // The list has at most 64 verdicts of a run, failures first.
   await page.locator(".criterion .failures li").first().waitFor();
   await page.getByRole("link", { name: "All its runs" }).click();
   await shown(page, 5);
-  // So many verdicts come in parts.
+  // The page shows so many verdicts in parts.
   const more = rows(page).first().locator(".badge.more");
   await until(async () => /^\+9\d\d/.test(await more.innerText()), "all verdicts are counted");
   await rows(page).first().click();
@@ -324,7 +324,7 @@ test("two people who write one criterion overwrite nothing unseen", async (t) =>
   const button = (name) => page.getByRole("button", { name, exact: true });
   const isReady = (name) => until(async () => (await button(name).count()) === 1 && !(await button(name).isDisabled()), `${name} is ready`);
 
-  // A text without a name is judged, and not put into force under a name that nobody chose.
+  // A criterion without a name is judged, but cannot be put into force.
   await page.getByRole("link", { name: "Criteria" }).click();
   await page.getByRole("link", { name: "Write a criterion" }).click();
   await editor.fill(mine("", 0.9));
@@ -332,7 +332,7 @@ test("two people who write one criterion overwrite nothing unseen", async (t) =>
   assert.ok(await button("Put into force").isDisabled());
   assert.equal(await editor.getAttribute("spellcheck"), "false");
 
-  // A name that is taken is offered to open, not to overwrite.
+  // If the name is in use, the page offers to open that criterion, not to overwrite it.
   await put(0.1);
   await page.goto(`${sidecar.address}/?again#/try`);
   await editor.fill(mine("name: theirs\n", 0.9));
@@ -341,7 +341,7 @@ test("two people who write one criterion overwrite nothing unseen", async (t) =>
   await page.getByRole("link", { name: "open that one" }).click();
   await until(async () => /threshold: 0\.1/.test(await editor.inputValue()), "it is read");
 
-  // A draft that somebody comes back to is still the version that it was written from.
+  // A draft remembers the version of the criterion that it was written from, even if the person leaves the view.
   await editor.fill(mine("name: theirs\n", 0.9));
   await page.getByRole("link", { name: "Health" }).click();
   await page.getByRole("heading", { name: "Health" }).waitFor();
@@ -355,7 +355,7 @@ test("two people who write one criterion overwrite nothing unseen", async (t) =>
   await button("Discard mine").click();
   await until(async () => /threshold: 0\.2/.test(await editor.inputValue()), "theirs is in the editor");
 
-  // Somebody else takes it out of force.
+  // Simulate another person who takes the criterion out of force.
   await editor.fill(mine("name: theirs\n", 0.9));
   await isReady("Save the change");
   await fetch(at, { method: "DELETE" });
@@ -365,7 +365,7 @@ test("two people who write one criterion overwrite nothing unseen", async (t) =>
   await button("Put mine into force").click();
   await until(async () => (await threshold()) === 0.9, "it is in force again");
 
-  // An empty text has no mistakes, and no outcome.
+  // An empty text has no mistakes and no verdicts.
   await editor.fill("");
   await page.getByText("Nothing has been judged yet").waitFor();
   clean(page);
@@ -482,7 +482,7 @@ test("more pages than streams: the further ones poll", async (t) => {
     const stop = new AbortController();
     await until(async () => {
       const response = await fetch(`${sidecar.address}/v1/runs/events`, { signal: stop.signal });
-      // The response is kept: one that nobody holds is closed.
+      // Store the response. If it were garbage-collected, its connection would be closed.
       streams.push({ stop, response });
       return response.ok;
     }, "a stream is free");
@@ -514,7 +514,7 @@ test("a trace that was not recognised is named with the setting that makes its c
   assert.deepEqual(await violations(page), []);
   clean(page);
 
-  // The proposal is what the configuration takes.
+  // The proposal is a valid configuration, and makes the trace's calls known.
   const known = await Sidecar.start(proposal);
   t.after(() => known.stop());
   await send(known.otlp, [odd]);
@@ -562,7 +562,7 @@ test("rows that arrive move nothing that somebody reads", async (t) => {
   await counts(100);
   const list = page.getByRole("region", { name: /Runs/ });
   await list.evaluate((box) => (box.scrollTop = 4_000));
-  // The first row in sight, and where it stands.
+  // Returns the first visible row and its position.
   const first = () =>
     list.evaluate((box) => {
       const top = box.getBoundingClientRect().top;
@@ -599,11 +599,11 @@ test("a page left open for a day goes on, and notices a connection that fell sil
   await page.getByText("● live").waitFor();
   await send(sidecar.otlp, [session({ turns: BAD })]);
   await shown(page, 2);
-  // Rows of yesterday have their day.
+  // Runs of the previous day show their date.
   await page.clock.fastForward("01:00");
   await until(async () => /\d{4}-\d\d-\d\d/.test(await rows(page).last().locator(".when").innerText()), "the day is shown");
 
-  // The process is halted: its connections stay open, and nothing comes.
+  // Stop the process: its connections remain open, but it sends nothing.
   sidecar.child.kill("SIGSTOP");
   await page.clock.fastForward("00:41");
   await page.getByText("The sidecar does not answer").waitFor();
@@ -632,7 +632,7 @@ test("what is copied is copied where the browser has no clipboard, too", async (
   const { sidecar, page } = await opened(t, CRITERIA);
   const one = session({ turns: GOOD });
   await send(sidecar.otlp, [one]);
-  // As over plain HTTP from another host.
+  // Browsers provide no clipboard to a page that they load over plain HTTP from another host.
   await page.addInitScript(() => Object.defineProperty(Navigator.prototype, "clipboard", { value: undefined }));
   await shown(page, 1);
   await page.goto(`${sidecar.address}/?again#/run/${one.traceId}`);
@@ -693,8 +693,8 @@ test("a report opens from disk, without a server", async (t) => {
   clean(page);
 });
 
-// Two seconds is what is asked of an idle machine; the figures are printed. What must hold on every machine is that ten
-// times the runs take no more than ten times as long.
+// The goal of two seconds holds for an idle machine, so the test only prints whether it is met. On every machine, ten
+// times as many runs must take no more than ten times as long.
 test("a report of twenty thousand runs opens in no more than ten times the time of two thousand", async (t) => {
   const { folder, remove } = temporary();
   t.after(remove);
@@ -736,7 +736,7 @@ test("a report of twenty thousand runs opens in no more than ten times the time 
   const many = await open(20_000);
   t.diagnostic(`goal of 2,000 ms on an idle machine: ${many.took < 2_000 ? "met" : "MISSED"}`);
   assert.ok(many.took < 10 * few.took, `${Math.round(many.took)} ms, and ${Math.round(few.took)} ms for a tenth`);
-  // Only the rows in sight are drawn, however many there are.
+  // The page draws only the visible rows, however many runs there are.
   assert.ok(many.middle < 4 * few.middle, `${many.middle} ms a frame, and ${few.middle} ms with a tenth of the runs`);
   const { page } = many;
   await page.getByRole("button", { name: "fail" }).click();

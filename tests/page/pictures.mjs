@@ -1,7 +1,6 @@
-// Draws the pictures of docs/page.md anew: a real sidecar, a fixed set of agent sessions, a real browser. Whoever draws
-// them looks at them before they are committed.
-//   tests/page/run --pictures [FOLDER]     docs/pictures by default; another folder also gets every view in light and
-//                                          dark, at 1280 and at 390 pixels
+// Draws the pictures of docs/page.md anew, with a real sidecar, a fixed set of agent sessions and a real browser. Look
+// at the pictures before you commit them. `tests/page/run --pictures` runs this script for two folders: `docs/pictures`
+// gets the pictures of the page; any other folder gets every view in light and dark, at 1280 and at 390 pixels.
 
 import { join } from "node:path";
 import { mkdirSync } from "node:fs";
@@ -55,7 +54,7 @@ const KINDS = [
 ];
 
 const browser = await openBrowser();
-// A backend that takes everything, and one that nobody answers at.
+// Telemetry goes to a backend that accepts everything, scores to an address at which nothing listens.
 const backend = createServer((request, response) => request.resume().on("end", () => response.end()));
 await new Promise((resolve) => backend.listen(4318, "127.0.0.1", resolve).on("error", () => backend.listen(0, "127.0.0.1", resolve)));
 const forward = `forward: { endpoint: "http://localhost:${backend.address().port}", protocol: http/protobuf }`;
@@ -94,14 +93,14 @@ evaluate:
 `;
 
 async function draw({ width, height, scheme = "light", suffix = "", scale = 1 }) {
-  // A draft with a mistake is answered with 400, which the browser reports.
+  // The sidecar answers a draft with a mistake with 400, which the browser reports as an error.
   const page = await openPage(browser, { width, height, scheme, scale, expected: /status of 400/ });
   const shot = async (name) => {
     await page.mouse.move(0, 0);
     await page.evaluate(() => document.activeElement?.blur());
     await page.screenshot({ path: join(folder, `${name}${suffix}.png`) });
   };
-  // An address behind `#` is a new page only with a new query.
+  // If only the part after `#` changes, the browser does not load the page again, so change the query, too.
   const open = async (path) => {
     await page.goto(`${sidecar.address}/?${Math.random()}#/${path}`);
     await page.getByText(/live/).waitFor();

@@ -1,4 +1,4 @@
-// A sidecar of the real program on free ports, and a browser with a page in it.
+// Starts a sidecar of the real program on free ports, and opens its page in a real browser.
 
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -25,7 +25,7 @@ async function freePort() {
 }
 
 export class Sidecar {
-  // `text` is configuration beside the ports, and beside `assemble` unless it has an `own` one.
+  // `text` is the configuration without the ports. With `own`, `text` contains the section `assemble`.
   static async start(text = "", { admin = "", ports, own = false } = {}) {
     const sidecar = new Sidecar();
     sidecar.ports = ports ?? [await freePort(), await freePort(), await freePort()];
@@ -42,7 +42,7 @@ ${own ? "" : "assemble: { settle: 100ms, restart_guard: 0s }\n"}${text}`,
     );
     sidecar.otlp = `http://127.0.0.1:${http}`;
     sidecar.address = `http://127.0.0.1:${page}`;
-    // The page shows the path as it was given: it must not differ from picture to picture.
+    // The page shows this path as it was given. A relative path is the same in all pictures.
     const options = { cwd: sidecar.temporary.folder, stdio: ["ignore", "ignore", "pipe"] };
     sidecar.child = spawn(program, ["run", "--config", "spanscore.yaml"], options);
     sidecar.log = "";
@@ -64,7 +64,7 @@ ${own ? "" : "assemble: { settle: 100ms, restart_guard: 0s }\n"}${text}`,
   }
 }
 
-// Asks until the answer is true.
+// Calls `ask` until it returns a true value.
 export async function until(ask, what, millis = 20_000) {
   const end = Date.now() + millis;
   for (;;) {
@@ -79,7 +79,7 @@ export async function openBrowser() {
   return chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
 }
 
-// A window whose console is watched: an error in it fails the test, unless it is expected.
+// Opens a window and collects the errors and warnings in its console, except expected ones, in `problems`.
 export async function openPage(browser, { width = 1280, height = 800, scale = 1, scheme = "light", expected = /^$/ } = {}) {
   const context = await browser.newContext({ viewport: { width, height }, deviceScaleFactor: scale, colorScheme: scheme });
   const page = await context.newPage();
@@ -98,7 +98,7 @@ export async function openPage(browser, { width = 1280, height = 800, scale = 1,
   return page;
 }
 
-// What axe-core finds in the page as it is now.
+// Returns the accessibility violations that axe-core finds in the current page.
 export async function violations(page) {
   await page.evaluate(axe.source);
   const found = await page.evaluate(async () => {
