@@ -5,8 +5,8 @@
 //! - `page`: `warm` with a page that nobody has open, at 5,120 spans a second
 //! - `remember`: `pipeline` with a page that stores every run
 //! - `alarm`: `pipeline` with one criterion of three that raises alarms
-//! - `many`: `pipeline` with 64 criteria
-//! - `alarms`: `pipeline` with 64 criteria that raise alarms
+//! - `many`: `pipeline` with 66 criteria
+//! - `alarms`: `many` with 64 of its criteria raising alarms
 //!
 //! `benches/instructions.sh` runs each case under callgrind with no requests and with all of them;
 //! the difference is the cost of the requests. Run a case by hand with `cargo bench --bench
@@ -94,8 +94,8 @@ fn main() {
         .map(|position| ring.fill(0, position).body)
         .collect();
     let n_requests: usize = n_requests.parse().unwrap();
-    // Prepare all requests, however many are processed, so that the difference of two runs is the
-    // processing alone.
+    // Scan all requests, even those that are not processed, so that two runs differ only in the
+    // processing.
     let batches: Vec<Batch> = requests
         .iter()
         .map(|request| read(request, &rules))
@@ -195,7 +195,7 @@ fn page(rules: &Rules) -> Page {
     })
 }
 
-/// Returns the criteria of the whole sidecar's benchmark, and further ones for `many` and `alarms`.
+/// Returns the criteria of `benches/sidecar`, and more criteria for `many` and `alarms`.
 fn rules(what: &str) -> Rules {
     let order = [
         "validate_user",

@@ -1,12 +1,12 @@
-//! Times the bit-parallel longest common subsequence, including the reconstruction, against the
-//! classic table with one reconstruction. Prints ratios. Run it with `cargo bench --bench lcs`.
+//! Times the bit-parallel search for a longest common subsequence against the classic table. Both
+//! also reconstruct one subsequence. Prints ratios. Run it with `cargo bench --bench lcs`.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use judge::evaluate::lcs::common_subsequence;
 
-/// The goals: the number of names, and the highest allowed ratio.
+/// The goals: the length of both sequences, and the highest allowed ratio.
 const GOALS: [(usize, f64); 2] = [(256, 0.05), (2_000, 0.025)];
 const N_ROUNDS: usize = 15;
 
@@ -35,7 +35,7 @@ fn main() {
     }
 }
 
-/// Returns the median time of several calls, because the clock cannot resolve a short call.
+/// Returns the mean time of a few calls, because the clock cannot resolve a single short call.
 fn time<T>(run: impl Fn() -> T) -> Duration {
     const N_CALLS: u32 = 5;
     let started = now();

@@ -1,10 +1,11 @@
-//! Runs each fuzz target on its committed corpus. `fuzz/run --keep` adds an input only if it
-//! reaches code that no other input of the corpus reaches. This proves nothing about other inputs.
+//! Runs each fuzz target on its committed corpus, which `fuzz/run --keep` reduces to few inputs
+//! that together reach the same code. Proves nothing about other inputs.
 
 use std::fs;
 use std::path::Path;
 
-/// Checks every stored input of a target. Each line of its file is one input, in hexadecimal.
+/// Checks every stored input of a target. Each line of the target's file is one input, in
+/// hexadecimal.
 pub(crate) fn replay(target: &str, check: impl Fn(&[u8])) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("fuzz/corpus")

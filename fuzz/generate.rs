@@ -46,7 +46,7 @@ impl<'a> Dice<'a> {
         roll % n
     }
 
-    /// Returns true once in `n` times.
+    /// Returns true once in `n` times on average.
     fn rarely(&mut self, n: u8) -> bool {
         self.byte() % n == n - 1
     }

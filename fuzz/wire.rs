@@ -98,8 +98,9 @@ fn captures_are_read_as_prost_reads_them() {
     let keys = key_set();
     for capture in captures::protobuf() {
         check(capture.signal, &capture.body, &keys);
-        // Among all captures, prefixes end at every kind of position within a field. All prefixes
-        // are malformed except the empty one and those that end between top-level fields.
+        // Every seventh prefix suffices: over all captures, the prefixes end at every kind of
+        // position within a field. All prefixes are malformed except the empty one and those that
+        // end between top-level fields.
         for end in (0..capture.body.len()).step_by(7) {
             check(capture.signal, &capture.body[..end], &keys);
         }

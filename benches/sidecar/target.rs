@@ -162,7 +162,8 @@ impl Target {
             // Traces that are open at the end of a turn continue in the next turn, however long the
             // turns of other targets take.
             "assemble.inactive=1h".to_owned(),
-            // When the process is asked to stop, nothing more is sent.
+            // Nothing more is sent once the process is asked to stop, so it need not wait for
+            // requests.
             "shutdown.quiet=0s".to_owned(),
             "log.format=json".to_owned(),
         ];

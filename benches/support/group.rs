@@ -48,8 +48,8 @@ impl Group {
         fs::write(self.path.join("cgroup.procs"), process.to_string())
     }
 
-    /// Returns how many allocations reached the limit: the file has a number (version 1), or the
-    /// line `max` (version 2).
+    /// Returns how many allocations reached the limit. In version 1 of control groups, the file
+    /// contains only this number; in version 2, its line `max` does.
     pub(crate) fn n_at_limit(&self) -> u64 {
         let text = fs::read_to_string(&self.failures).unwrap_or_default();
         let number = text

@@ -337,7 +337,7 @@ fn abandoned(bytes: Vec<u8>) -> Act {
     Arc::new(move |mut stream| {
         let bytes = Arc::clone(&bytes);
         Box::pin(async move {
-            // If the sidecar stops reading, the attempt ends, too.
+            // The timeout ends the attempt even if the sidecar stops reading.
             let _ = timeout(Duration::from_millis(50), async {
                 stream.write_all(&bytes).await?;
                 stream.read(&mut [0; 1]).await

@@ -11,18 +11,18 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 
-/// The answers of a downstream.
+/// The ways in which a downstream answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Behaviour {
     /// Accepts everything.
     Good,
-    /// `100 Continue` without end.
+    /// Sends `100 Continue` without end.
     Continue,
-    /// `103 Early Hints` without end.
+    /// Sends `103 Early Hints` without end.
     EarlyHints,
-    /// One byte of an answer every 300 ms.
+    /// Sends one byte of an answer every 300 ms.
     Slow,
-    /// An answer of a terabyte.
+    /// Sends an answer of a terabyte.
     Huge,
     /// Reads requests and never answers.
     Silent,

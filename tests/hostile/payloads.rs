@@ -185,7 +185,8 @@ pub(crate) fn begun_handshake(config: &Arc<ClientConfig>, whole: bool) -> Vec<u8
     bytes
 }
 
-/// Returns requests of 50,000 traces each. Their spans wait for parents that never arrive.
+/// Returns requests of 50,000 traces each. The traces remain open, because the parents of their
+/// spans never arrive.
 pub(crate) fn waiting_traces() -> Vec<Vec<u8>> {
     (0..8)
         .map(|nth| post("/v1/traces", "", &open_traces(nth * 50_000, 50_000)))

@@ -127,7 +127,7 @@ pub(crate) struct Sidecar {
     _config: tempfile::TempDir,
 }
 
-/// The peak of the memory, and how often the memory reached its limit.
+/// The peak of the memory, its limit, and how often the memory reached the limit.
 pub(crate) struct Memory {
     pub(crate) peak: u64,
     pub(crate) limit: u64,

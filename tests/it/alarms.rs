@@ -119,7 +119,7 @@ async fn an_alarm_is_raised_while_the_run_is_open_and_once() {
     let deletion = run[0].span_id.clone();
     assert!(is_acknowledged(&otlp, &request(run)));
 
-    // The event arrives before the run ends.
+    // The listener gets the alarm before the run ends.
     let (code, out, _) = told(tap.wait_with_output().unwrap());
     let alarm: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(code, 0);

@@ -1,4 +1,4 @@
-//! Every recorded session must get the same scores, byte for byte, on one thread and on several.
+//! Tests that every recorded session gets exactly the same scores on one thread and on several.
 //! Whole sidecars judge when they stop, so the results do not depend on the clock. Does not test
 //! throughput, or traces that close at different times (`cross_trace_results` does).
 

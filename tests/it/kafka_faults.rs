@@ -1,7 +1,7 @@
 //! Tests judges and writers that are killed, drained and joined by others, and brokers that are
-//! killed, all under load. No trace is lost, torn or judged wrongly, and the scores equal, byte for
-//! byte, those of a single undisturbed process. Needs three brokers and several minutes, so
-//! `tests/kafka/run faults` runs it.
+//! killed, all under load. No trace is lost, torn or judged wrongly. Except for the replay mark,
+//! the scores equal, byte for byte, those of a single undisturbed process. Needs three brokers and
+//! several minutes, so `tests/kafka/run faults` runs this test.
 
 mod load;
 
@@ -33,7 +33,7 @@ use load::Load;
 const N_PARTITIONS: i32 = 12;
 const N_JUDGES: usize = 3;
 
-/// Maximum wait of every test; long enough for slow machines.
+/// Maximum wait without progress; long enough for slow machines.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Interval between checks of other processes.

@@ -1,6 +1,6 @@
 //! Tests judging from Kafka with the real program and a real broker: traces are complete, and each
 //! score arrives once, while judges start, stop and are killed. Needs a broker, so
-//! `tests/kafka/run` runs it. Does not test several brokers or logins.
+//! `tests/kafka/run` runs these tests. Does not test several brokers or logins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -83,8 +83,7 @@ impl Bench {
         Running::start(&arguments)
     }
 
-    /// Starts a judge and waits until it has joined the group. Returns the judge and its admin
-    /// address.
+    /// Starts a judge and waits until it has partitions. Returns the judge and its admin address.
     pub(crate) fn judge(&self) -> (Running, String) {
         self.judge_with(&[])
     }

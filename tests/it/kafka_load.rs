@@ -1,6 +1,6 @@
 //! Tests a burst that a judge cannot process immediately because the backend for its scores is
 //! down. Some records contain random bytes. Nothing is lost, nothing is wrong, and every record is
-//! accounted for. Needs a broker, so `tests/kafka/run` runs it.
+//! accounted for. Needs a broker, so `tests/kafka/run` runs this test.
 
 use std::time::Duration;
 

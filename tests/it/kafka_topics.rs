@@ -124,7 +124,7 @@ async fn a_record_that_is_no_otlp_waits_for_the_set_aside_topic() {
         aside.topic
     );
     assert!(why.starts_with(&expected), "{why}");
-    // Reading of this partition stops at the record; all other partitions continue.
+    // Reading of partition 3 stops at the record; all other partitions continue.
     wait_for_metric(
         &admin,
         "spanscore_kafka_lag_records{partition=\"2\"}",

@@ -1,5 +1,5 @@
 //! Tests open traces of the real program across kills. Each trace is judged once and completely,
-//! and its scores equal those of an undisturbed run, byte for byte. Only the process is killed;
+//! and its scores equal those of an undisturbed run. Only the process is killed;
 //! `tests/judge/rebuilt_traces.rs` crashes a pipeline at any moment.
 
 mod disks;
@@ -138,8 +138,8 @@ async fn wait_for_scores(backend: &Backend, n_scores: usize) {
     .await;
 }
 
-/// Waits until all scores are delivered. In the journal, the record of the delivery then precedes
-/// every request that is sent later.
+/// Waits until `n_scores` scores of each shape are delivered. In the journal, the record of the
+/// delivery then precedes every request that is sent later.
 async fn wait_until_delivered(admin: &str, n_scores: usize) {
     wait_for_both_shapes(admin, "spanscore_scores_sent_total", n_scores).await;
 }

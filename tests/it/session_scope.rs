@@ -64,7 +64,8 @@ async fn a_session_goes_on_after_a_kill_where_there_is_a_journal() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("spanscore.yaml");
     std::fs::write(&config, CONFIG).unwrap();
-    // Register the criteria through the API.
+    // Write the state file that the program has after these criteria were registered through the
+    // API.
     let criteria: Value = serde_saphyr::from_str(CRITERIA).unwrap();
     let criteria = criteria["criteria"].as_array().unwrap().iter();
     let registrations = criteria.map(|criterion| json!({ "criterion": criterion }));

@@ -1,5 +1,5 @@
-//! Compares generated pages of the documentation with their source. Does not prove that a sentence
-//! on them is true.
+//! Compares generated pages of the documentation with their source. Does not prove that the
+//! sentences on the pages are true.
 
 use std::fs;
 use std::path::Path;

@@ -277,8 +277,8 @@ fn an_agent_that_is_not_the_evaluated_one_is_found_below_it() {
     );
 }
 
-/// The program stores a limited number of names. If a run has more tools, the program makes no
-/// claim about names.
+/// The program stores a limited number of names. If a run has more tools, the program gives no
+/// warning about names.
 #[test]
 fn more_tools_than_are_remembered_give_no_false_warning() {
     let calls = |n: usize| -> Vec<SpanCall> {

@@ -142,7 +142,7 @@ fn an_entry_replaces_the_fields_of_criteria_of_its_evaluator() {
     let (code, lines, _) = replayed(&folder, &files, criteria, examples, &[]);
     assert_eq!(code, 1);
     let expected = [
-        // The criterion forbids other calls, and the entry does not override that.
+        // The entry replaces `expected_tools`, but not `exact_match`, which forbids other calls.
         ["order", "tool_order", "fail"],
         ["never-pay", "tool_calls", "pass"],
         // The entry has a different evaluator, so the criterion is unchanged.

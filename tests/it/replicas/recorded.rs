@@ -105,7 +105,7 @@ fn truth(sessions: &[Session]) -> Labels {
 /// Statistics on the verdicts of one round.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
-    /// The number of verdicts that contradict the whole session.
+    /// The number of verdicts that contradict the verdict on the whole session.
     n_wrong: usize,
     /// The number of verdicts on whole sessions that no replica gave.
     n_missing: usize,
