@@ -1,5 +1,5 @@
-//! Computes the expected result of the scan from the messages that prost decodes: slow, simple, and
-//! without the scan's limits for huge spans.
+//! Computes the expected result of the scan from the messages that prost decodes. The computation
+//! is slow and simple, and has no limits for huge spans.
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;

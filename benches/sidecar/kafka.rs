@@ -1,8 +1,8 @@
-//! Measures the cost of writing spans to Kafka and of judging them from there, compared with a
-//! sidecar that judges the spans it receives. Also measures the throughput of one judging thread
-//! and of several. Needs a broker with the topics `figures-written` and `figures-read`:
-//! `tests/kafka/run figures` starts one. The figures exclude the CPU time of the broker, which runs
-//! on the same machine.
+//! Measures the cost of writing spans to Kafka and of judging spans that are read from Kafka,
+//! compared with a sidecar that judges the spans it receives. Also measures the throughput of one
+//! judging thread and of several. Needs a broker with the topics `figures-written` and
+//! `figures-read`: `tests/kafka/run figures` starts one. The figures exclude the CPU time of the
+//! broker, which runs on the same machine.
 
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;

@@ -91,8 +91,8 @@ struct Loader {
 ///   after the previous answer. It prints `requests roots digest refused nanos`.
 /// - `waits` has the parameters of `send`. It prints one line for each answer, with the nanoseconds
 ///   that the answer took, and then `end`.
-/// - `pace PORT TARGET N RATE` sends N requests in total at that rate, answered or not. It prints N
-///   lines `digest due answered`, and `end`.
+/// - `pace PORT TARGET N RATE` sends N requests in total at that rate, even if earlier ones were
+///   not answered. It prints N lines `digest due answered`, and `end`.
 pub(crate) fn run(recipe: Recipe) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -47,7 +47,7 @@ impl Process {
             .ok_or_else(|| io::Error::other(format!("{arguments:?} said {ready:?}")))
     }
 
-    /// Wraps any other program.
+    /// Wraps the process of another program, which answers no queries.
     pub(crate) fn other(child: Child) -> Self {
         Self {
             child,

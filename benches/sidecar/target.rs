@@ -77,7 +77,7 @@ impl Variant {
 }
 
 pub(crate) enum Measured {
-    /// The sink without a program before it.
+    /// The sink alone, to which the load generator sends directly.
     Sink,
     Sidecar {
         process: Process,
@@ -572,7 +572,7 @@ struct Arrived {
     digest: u64,
 }
 
-/// Parses the first numbers of a line.
+/// Returns the first `N` numbers of a line.
 pub(crate) fn numbers<const N: usize>(line: &str) -> io::Result<[u64; N]> {
     let numbers: Vec<u64> = line
         .split(' ')

@@ -9,7 +9,7 @@
 //!
 //! `cargo bench --bench hostile` runs all cases, `cargo bench --bench hostile -- slow` some of them
 //! by name, and `cargo bench --bench hostile -- large` attacks the large sidecar. `cargo test
-//! --bench hostile` does the same with a debug build, which is slower.
+//! --bench hostile` runs the same cases with a debug build, which is slower.
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 
 mod attacks;

@@ -407,8 +407,8 @@ async fn brokers_that_are_away_show_in_the_metrics_and_lag_grows_while_the_judge
     brokers.broker_down(-1).unwrap();
     wait_for_metric(&writer_admin, &connected("writer"), |it| it == 0.0).await;
     wait_for_metric(admin, &connected("judge"), |it| it == 0.0).await;
-    // The outage lasts longer than the group's session timeout, after which a group gives the
-    // partitions to other members if it has any. The judge must remain alive and ready.
+    // The outage lasts longer than the group's session timeout. The judge must remain alive and
+    // ready.
     let mut last = 0.0;
     wait_for_metric(admin, lag, |it| it > 0.0).await;
     eventually("the lag grows to seven seconds", || {

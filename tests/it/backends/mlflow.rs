@@ -1,5 +1,5 @@
-//! Tests MLflow: score spans are in the agent's trace, and assessments exist once, even if they are
-//! sent several times.
+//! Tests MLflow: score spans are in the agent's trace, and each assessment exists only once, even
+//! if it is sent several times.
 
 use std::path::Path;
 use std::process::Command;

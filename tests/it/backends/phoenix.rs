@@ -1,5 +1,5 @@
-//! Tests Arize Phoenix: score spans of kind EVALUATOR are in the agent's trace, and span
-//! annotations exist once, even if they are sent several times.
+//! Tests Arize Phoenix: score spans of kind EVALUATOR are in the agent's trace, and each span
+//! annotation exists only once, even if it is sent several times.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,5 @@
 //! Tests `spanscore learn` and `spanscore drift`: the learned rules load, the good runs satisfy
-//! them, and each planted change violates the right rule. Does not prove that the rules are
+//! them, and each planted change violates the expected rules. Does not prove that the rules are
 //! sensible.
 
 use std::collections::BTreeMap;

@@ -81,7 +81,7 @@ fn until_closed(cluster: &mut Cluster) {
 /// The labels of each trace and criterion.
 type Labels = BTreeMap<(String, String), BTreeSet<String>>;
 
-/// Returns the verdict of each criterion on each recorded trace.
+/// Returns the verdict of each criterion on each recorded trace, unless it is `not_evaluated`.
 fn truth(sessions: &[Session]) -> Labels {
     let mut cluster = cluster(SHORT_WARM_UP, &["only"]);
     cluster.start("only");
@@ -105,11 +105,11 @@ fn truth(sessions: &[Session]) -> Labels {
 /// Statistics on the verdicts of one round.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
-    /// The number of verdicts that contradict the verdict on the whole session.
+    /// The number of verdicts that differ from the verdict on the whole session.
     n_wrong: usize,
-    /// The number of verdicts on whole sessions that no replica gave.
+    /// The number of correct verdicts that no replica gave.
     n_missing: usize,
-    /// The number of verdicts on whole sessions.
+    /// The number of correct verdicts.
     n_all: usize,
 }
 
