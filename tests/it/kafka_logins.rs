@@ -216,7 +216,8 @@ async fn a_judge_without_rights_begins_once_it_has_them() {
             bench.topic
         );
         assert_eq!(line["why"], expected, "{name}");
-        // A judge without permission to read the topic still joins the group and gets partitions.
+        // A judge that lacks only the permission to read the topic joins the group and gets
+        // partitions, so it is ready.
         assert!(!is_ready(&admin) || name == "no-topic", "{name}");
         for (kind, operations) in lacks {
             grant(&bench, "judge", kind, operations);
