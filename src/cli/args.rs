@@ -399,16 +399,16 @@ pub enum CriteriaCommand {
     /// List all active criteria, from files and from the API.
     List {
         /// Output format.
-        #[arg(short, long, value_enum, default_value_t = CriteriaFormat::Human)]
-        output: CriteriaFormat,
+        #[arg(long, value_enum, default_value_t = CriteriaFormat::Human)]
+        format: CriteriaFormat,
     },
     /// Show one criterion.
     Get {
         /// Name of the criterion.
         name: String,
         /// Output format.
-        #[arg(short, long, value_enum, default_value_t = CriteriaFormat::Human)]
-        output: CriteriaFormat,
+        #[arg(long, value_enum, default_value_t = CriteriaFormat::Human)]
+        format: CriteriaFormat,
     },
     /// Register the criteria of a file: a single criterion, or a list under `criteria:`.
     Put {

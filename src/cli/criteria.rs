@@ -49,8 +49,8 @@ pub(super) fn criteria(
         streams,
     };
     let done = match &args.command {
-        CriteriaCommand::List { output } => client.list(*output),
-        CriteriaCommand::Get { name, output } => client.get(name, *output),
+        CriteriaCommand::List { format } => client.list(*format),
+        CriteriaCommand::Get { name, format } => client.get(name, *format),
         CriteriaCommand::Put {
             file,
             replace,
@@ -100,7 +100,7 @@ impl From<io::Error> for Failed {
 }
 
 impl Client<'_, '_> {
-    fn list(&mut self, output: CriteriaFormat) -> Result<(), Failed> {
+    fn list(&mut self, format: CriteriaFormat) -> Result<(), Failed> {
         let mut list = self.call(Method::GET, "/v1/criteria", None, b"", Origin::None)?;
         let revision = list["revision"].take();
         let entries: Vec<Value> = match list["criteria"].take() {
@@ -108,7 +108,7 @@ impl Client<'_, '_> {
             _ => Vec::new(),
         };
         let out = &mut *self.streams.out;
-        match output {
+        match format {
             CriteriaFormat::Json => {
                 let list = json!({ "criteria": entries, "revision": revision });
                 writeln!(out, "{}", safe_json(format!("{list:#}")))?;
@@ -165,10 +165,10 @@ impl Client<'_, '_> {
         Ok(())
     }
 
-    fn get(&mut self, name: &str, output: CriteriaFormat) -> Result<(), Failed> {
+    fn get(&mut self, name: &str, format: CriteriaFormat) -> Result<(), Failed> {
         let entry = self.call(Method::GET, &path_of(name), None, b"", Origin::None)?;
         let out = &mut *self.streams.out;
-        match output {
+        match format {
             CriteriaFormat::Json => writeln!(out, "{}", safe_json(format!("{entry:#}")))?,
             CriteriaFormat::Yaml => write!(out, "{}", config::yaml(&entry["criterion"]))?,
             CriteriaFormat::Human => {

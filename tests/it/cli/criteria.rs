@@ -179,7 +179,7 @@ fn the_client_reports_mistakes_with_their_place_and_exit_code() {
     );
     let (code, _, err) = criteria("put good.yaml --if-match 000000000000");
     assert!(code == 1 && err.contains("ETag mismatch"), "{err}");
-    let (_, yaml, _) = criteria("get checkout-order -o yaml");
+    let (_, yaml, _) = criteria("get checkout-order --format yaml");
     let (code, out, err) = shell(
         folder.path(),
         &format!("spanscore criteria --token-file token put - <<'EOF'\n{yaml}EOF\n"),
@@ -195,7 +195,7 @@ fn the_client_reports_mistakes_with_their_place_and_exit_code() {
             .is_some_and(|line| line.starts_with("checkout-order  tool_call_order  ")),
         "{list}"
     );
-    let (_, yaml, _) = criteria("list -o yaml");
+    let (_, yaml, _) = criteria("list --format yaml");
     assert!(
         yaml.starts_with("criteria:\n") && yaml.contains("name: checkout-order"),
         "{yaml}"
