@@ -149,7 +149,7 @@ impl fmt::Display for OtlpAddresses {
     }
 }
 
-/// Lists dead and stuck workers, one per line.
+/// Lists dead and stuck workers, one per line; `None` if all workers are healthy.
 fn unhealthy(telemetry: &Telemetry) -> Option<String> {
     let workers = telemetry.unhealthy(Instant::now().into_std());
     (!workers.is_empty()).then(|| {

@@ -4,9 +4,9 @@
 //! 1. **[`FairBudget`]**, for acknowledged requests: a peer may add bytes if its total stays at
 //!    most seven times the bytes that remain free.
 //! 2. **[`EvictingBudget`]**, for connections and unacknowledged requests: if the budget is full, a
-//!    new reservation evicts a reservation of the peer that uses most, provided that this peer uses
-//!    more than the new reservation's peer would then use. Otherwise only an idle reservation of
-//!    the same peer can be evicted.
+//!    new or growing reservation evicts a reservation of the peer that uses most, provided that
+//!    this peer uses more than the newcomer's peer would then use. Otherwise only an idle
+//!    reservation of the same peer can be evicted.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use crate::config::Bound;
 use crate::sync::Mutex;
 
-/// Idle time after which a reservation may be evicted for a new one of the same peer.
+/// Idle time after which a reservation may be evicted for a new or growing one of the same peer.
 const STANDS_STILL_AFTER: Duration = Duration::from_secs(1);
 
 /// Idle time after which a reservation may be evicted for a brief request of the same peer. A
@@ -64,8 +64,8 @@ struct Reservations {
     shares: FairShares<PeerId>,
     next: u64,
     by_number: BTreeMap<u64, Reserved>,
-    /// Bytes that evicted reservations still use, in addition to the bytes of the shares. Always 0
-    /// if the budget has `max_things`.
+    /// Bytes of evicted busy reservations that were not dropped yet, in addition to the bytes of
+    /// the shares. Always 0 if the budget has `max_things`.
     n_ending: usize,
 }
 
@@ -126,8 +126,8 @@ impl FairBudget {
         self.fits(&shares, share, n_bytes)
     }
 
-    /// Charges bytes to a peer; returns `None` if the peer's share is used up. An empty budget
-    /// accepts any request.
+    /// Charges bytes to a peer; returns `None` if they exceed what the peer may add. An empty
+    /// budget accepts any request.
     pub(crate) fn charge(self: &Arc<Self>, peer: PeerId, n_bytes: usize) -> Option<Charge> {
         let mut shares = self.shares.lock();
         let share = shares.share(peer);
@@ -206,8 +206,8 @@ impl EvictingBudget {
         self.max.get()
     }
 
-    /// Returns the reserved bytes, including those of evicted reservations that were not dropped
-    /// yet.
+    /// Returns the reserved bytes, including those of evicted busy reservations that were not
+    /// dropped yet (unless the budget has `max_things`).
     pub(crate) fn n_bytes(&self) -> usize {
         let state = self.state.lock();
         state.shares.total().n_bytes + state.n_ending
@@ -220,8 +220,8 @@ impl EvictingBudget {
     }
 
     /// Reserves bytes for a peer, but no more than the whole budget. If the budget is full, evicts
-    /// other reservations, or returns `None` if an eviction would not be fair. `is_brief` is true
-    /// for a request that will be finished within a moment.
+    /// other reservations, or returns `None` if too few may be evicted. `is_brief` is true for a
+    /// request that will be finished within a moment.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         peer: PeerId,
@@ -283,8 +283,8 @@ impl EvictingBudget {
 }
 
 impl Reservations {
-    /// Returns the bytes of this peer's evicted reservations that were not dropped yet. Until they
-    /// are dropped, the peer cannot reserve these bytes again.
+    /// Returns the bytes of this peer's evicted busy reservations that were not dropped yet. Until
+    /// they are dropped, the peer cannot reserve these bytes again.
     fn n_ending_of(&self, peer: PeerId) -> usize {
         if self.n_ending == 0 {
             return 0;
@@ -298,7 +298,7 @@ impl Reservations {
     /// `FairShares::victim` selects. Reservations that wait for their peer are evicted before busy
     /// ones.
     fn victim(&self, newcomer: &Newcomer, by: ShareMeasure) -> Option<u64> {
-        // Bytes of an evicted reservation count for its peer until the reservation is dropped.
+        // Bytes of an evicted busy reservation count for its peer until the reservation is dropped.
         let n_more = newcomer.more.by(by) + self.n_ending_of(newcomer.peer);
         let share = self.shares.victim(newcomer.share, n_more, by);
         let now = Instant::now();

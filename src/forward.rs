@@ -1,4 +1,5 @@
-//! Forwards received requests to the downstream, byte for byte, or counts them as dropped.
+//! Enqueues received requests, byte for byte, for the downstream, and requests with spans also for
+//! a Kafka topic. Counts requests that neither accepts.
 
 mod loop_guard;
 
@@ -25,9 +26,10 @@ pub use loop_guard::check_loop;
 
 #[derive(Debug)]
 pub struct Settings {
-    /// The downstream. Without one, every request is accepted and discarded.
+    /// The downstream, if any.
     pub destination: Option<Destination>,
-    /// The signals that the backend accepts. Requests of other signals are accepted and discarded.
+    /// The signals that the downstream accepts. Requests of other signals are acknowledged, but not
+    /// sent to it.
     pub signals: Vec<Signal>,
     /// Maximum bytes in the queue.
     pub capacity: Bound,
@@ -144,8 +146,9 @@ impl ForwardHandle {
         outlets.try_for_each(|outlet| outlet.queue.check_room(peer, n_bytes))
     }
 
-    /// Enqueues a request for all outlets, or for none if one refuses it. An enqueued request is
-    /// acknowledged; the caller counts a refusal. Never waits.
+    /// Enqueues a request for all outlets, or for none if one of them has no space for it. Counts a
+    /// request that no outlet accepts as discarded. The caller acknowledges the request, or counts
+    /// a refusal. Never waits.
     pub fn offer(&self, request: OutboundRequest) -> Result<(), QueueRefusal> {
         let (signal, n_items) = (request.signal, request.n_items);
         let parts = self.parts_of(request).into_iter();
@@ -187,8 +190,8 @@ impl ForwardHandle {
     }
 
     /// Writes a request to the journal, for one outlet after the other. The caller acknowledges the
-    /// request when `outcome` is called with success. Refuses a signal that the journal does not
-    /// store. Never waits.
+    /// request when `outcome` is called with success. Refuses a signal that no outlet accepts.
+    /// Never waits.
     pub fn keep(&self, request: OutboundRequest, arrived_unix_nanos: u64, outcome: KeepOutcome) {
         let mut then = outcome;
         let mut is_kept = false;
@@ -214,8 +217,8 @@ impl ForwardHandle {
             .map_or(Ok(()), |headers| headers.replace(destination))
     }
 
-    /// Starts the drain: requests are refused whenever the downstream is down, because they would
-    /// be acknowledged and then dropped.
+    /// Starts the drain: an outlet refuses requests while its destination is down, because they
+    /// would be acknowledged and then dropped.
     pub fn begin_drain(&self) {
         for outlet in &self.outlets {
             outlet.queue.begin_drain();
@@ -235,7 +238,8 @@ impl ForwardHandle {
         outlets.filter(move |outlet| outlet.signals.contains(&signal))
     }
 
-    /// Returns a request in the form for each outlet: a topic gets no headers.
+    /// Returns a request in the form for each outlet that accepts its signal: a topic gets no
+    /// headers.
     fn parts_of(&self, request: OutboundRequest) -> Vec<(&Queue, OutboundRequest)> {
         let n_outlets = self.outlets_of(request.signal).count();
         let outlets = self.outlets_of(request.signal);

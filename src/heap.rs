@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// and a request of this size takes at least a hundred times as long.
 const LOOK_EVERY: usize = 1 << 20;
 
-/// 256 TiB less 4 GiB: no system has as much address space for a process. mimalloc refuses larger
+/// 256 TiB less 4 GiB: a process has no free address space of this size. mimalloc refuses larger
 /// sizes before it searches for space. On 32-bit systems the size is 0, and no memory is returned
 /// early.
 const IMPOSSIBLE_SIZE: usize = 0xffff_0000_0000_u64 as usize;
@@ -65,9 +65,9 @@ fn held() -> Option<usize> {
 }
 
 /// Returns freed memory to the system by requesting an allocation that mimalloc must refuse. Before
-/// mimalloc refuses, it returns all memory that the calling thread freed, and memory that this
-/// thread allocated and other threads freed. Calling mimalloc's function for this purpose would
-/// need `unsafe`. Other allocators refuse immediately.
+/// mimalloc refuses, it returns all freed memory that the calling thread allocated, whichever
+/// thread freed it. Calling mimalloc's function for this purpose would need `unsafe`. Other
+/// allocators refuse immediately.
 fn return_freed() {
     let mut nothing: Vec<u8> = Vec::new();
     let size = hint::black_box(IMPOSSIBLE_SIZE);

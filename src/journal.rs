@@ -1,5 +1,5 @@
-//! Stores acknowledged requests on disk until they are delivered and judged. The clock and
-//! randomness are arguments.
+//! Stores requests on disk until they are delivered and judged, and scores until they are
+//! delivered. The clock and randomness are arguments.
 
 mod format;
 mod recover;

@@ -10,8 +10,9 @@
 //!                └──────────── pipeline ───────────┘
 //! ```
 //!
-//! The upper row is the *forward plane*; it never waits for the lower row, the *score plane*.
-//! Start reading with [`judge`]: it is the whole score plane, without a socket or a clock.
+//! The upper row is the *forward plane*; it never waits for the lower row, the *score plane*. Start
+//! reading with [`judge`]: it is the score plane up to the evaluations, without a socket or a
+//! clock.
 //!
 //! # Map
 //!
@@ -19,7 +20,7 @@
 //!   spanscore.
 //! - [`otlp`]: validates and reads received requests in one pass.
 //! - [`judge`]: turns traces into verdicts. Other programs can embed it; its page has an example.
-//! - this crate: the program. The modules below are in the order in which data passes through them.
+//! - this crate: the program.
 
 // === ground: independent of spanscore ===
 mod sync;

@@ -70,7 +70,8 @@ const MAX_SEND_BUFFER: usize = 64 << 10;
 /// [`MAX_BUFFER`].)
 const MAX_HEADERS_SIZE: u32 = 16 << 10;
 
-/// Time that an evicted connection gets to finish its requests.
+/// Time that an evicted connection gets to finish its requests, unless too many evicted ones are
+/// still open.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
 /// Pause after a failed `accept`. Without the pause, a lack of file descriptors would cause a busy

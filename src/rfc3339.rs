@@ -9,7 +9,8 @@ pub(crate) fn rfc3339(unix_nanos: u64) -> String {
     Timestamp { seconds, nanos }.to_string()
 }
 
-/// Parses RFC 3339 as Unix nanoseconds; a time before 1970 is 0.
+/// Parses RFC 3339 as Unix nanoseconds; `None` if the text is invalid. Seconds before 1970 count as
+/// 0.
 pub(crate) fn unix_nanos_from_rfc3339(text: &str) -> Option<u64> {
     let Timestamp { seconds, nanos } = text.parse().ok()?;
     let seconds = u64::try_from(seconds).unwrap_or(0);
@@ -20,7 +21,7 @@ pub(crate) fn unix_nanos_from_rfc3339(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// The expected texts come from `date -u -d @SECONDS +%FT%TZ`.
+    /// The texts of `cases` come from `date -u -d @SECONDS +%FT%TZ`.
     #[test]
     fn times_are_those_of_an_independent_calendar() {
         let cases = [

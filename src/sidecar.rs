@@ -1,5 +1,5 @@
 //! The running program: `start.rs` builds the stages and connects them with bounded channels,
-//! `stop.rs` drains them. Only this module reads the clock and owns threads.
+//! `stop.rs` drains them. Only this module reads the wall clock.
 
 mod cgroup;
 mod intake;
@@ -48,7 +48,7 @@ use topic_judges::TopicJudges;
 
 pub use cgroup::memory_limit;
 
-/// The only code that reads both clocks; all other code takes time as an argument.
+/// The only code that reads the wall clock; all other code takes it as an argument.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is the one place that reads the clock"

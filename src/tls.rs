@@ -62,8 +62,9 @@ pub enum TlsError {
 /// serves every connection.
 ///
 /// The caller sets ALPN (hyper-rustls requires it to be empty here) and `server_name`, which
-/// belongs to the connection. Fails if a file cannot be used. A file that becomes unusable later
-/// causes a warning, and its last good content stays in use.
+/// belongs to the connection. Fails if a file cannot be used, or if the system's authorities are
+/// needed and there are none. A file that becomes unusable later causes a warning, and its last
+/// good content stays in use.
 pub fn client_config(
     tls: &config::ClientTls,
     telemetry: &Arc<Telemetry>,

@@ -1,4 +1,4 @@
-//! The HTTP client of a sidecar's admin API, shared by all client commands: address, credentials
+//! The HTTP client of a sidecar's admin API, shared by `criteria` and `tap`: address, credentials
 //! and TLS.
 
 use std::fs;
@@ -19,7 +19,6 @@ use crate::telemetry::Telemetry;
 use crate::tls;
 use crate::transport::{Frames, PooledClient, http1_client};
 
-/// Timeout for connecting.
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 /// Timeout until a response starts. `criteria` also uses it as the timeout of a whole call.
 pub(super) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
@@ -43,7 +42,7 @@ pub(super) struct Api {
 /// The reason why an API call failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApiFailure {
-    /// There was no response.
+    /// There was no usable response.
     #[error("no response from {base}: {reason}")]
     NoResponse { base: String, reason: String },
     /// The sidecar answered with an error status.
@@ -62,7 +61,7 @@ impl Api {
     /// be called within a runtime.
     ///
     /// # Errors
-    /// Returns an error message if an argument is unusable.
+    /// Returns an error message if an argument or a file is unusable.
     pub(super) fn new(args: &ApiClient, config: &Config) -> Result<Self, String> {
         let scheme = if config.admin.tls.is_some() || args.ca_file.is_some() {
             "https"

@@ -17,12 +17,12 @@ pub use global::{Global, NoConfiguration};
 pub use learning::{Drift, DriftFormat, Learn};
 pub use recordings::Recordings;
 
-/// A sidecar for AI agents: forwards OpenTelemetry untouched and scores every trace's tool calls.
+/// A sidecar for AI agents: forwards OpenTelemetry and scores every trace's tool calls.
 #[derive(Debug, Parser)]
 #[command(name = "spanscore", max_term_width = 100, after_help = EXIT_CODES)]
 #[command(version, long_version = version::LONG_VERSION.as_str())]
 pub struct Cli {
-    /// Options of all subcommands.
+    /// The options that several subcommands share.
     #[command(flatten)]
     pub global: Global,
     /// The subcommand; `run` by default.
@@ -79,9 +79,10 @@ Configuration, highest precedence first: --set, SPANSCORE_… variables, the fil
 OTEL_EXPORTER_OTLP_… variables, defaults. A variable's name is SPANSCORE_ and the key in
 upper case, with __ between levels: SPANSCORE_FORWARD__ENDPOINT.
 
-Exit codes: 0 success, 1 a criterion failed or runs drifted, 2 usage or configuration
-error, 3 unreadable input, 4 startup failed, 5 stopped before everything was delivered
-(only with shutdown.exit_undelivered).";
+Exit codes: 0 success; 1 a criterion failed, nothing was judged or learned, runs drifted, a
+criterion was not found or in conflict, or (health) not ready; 2 usage or configuration
+error; 3 unreadable input; 4 startup failed, or the sidecar does not answer; 5 stopped
+before everything was delivered (only with shutdown.exit_undelivered).";
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -128,8 +129,9 @@ pub struct Run {
     /// (`admin.state_file`).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub state_file: Option<PathBuf>,
-    /// Write every request to files in this folder, for `inspect`, `replay` and `init`: 64 MiB at
-    /// most, then the oldest files are deleted. The files contain everything that agents send.
+    /// Write every request to files in this folder, to be read by `inspect`, `replay`, `init`,
+    /// `learn` and `drift`: 64 MiB at most, then the oldest files are deleted. The files contain
+    /// everything that agents send.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub record: Option<PathBuf>,
 }
@@ -175,8 +177,8 @@ pub struct Replay {
     /// all verdicts.
     #[arg(long, value_name = "LABEL", value_parser = ["pass", "fail", "not_evaluated", "error"])]
     pub only: Vec<String>,
-    /// Also fail on `not_evaluated`, and on a criterion that selects no run or names a tool that no
-    /// run calls.
+    /// Also fail on `not_evaluated`, and on a criterion that selects no run, expects a tool that no
+    /// run calls, or reads values that no call has or that it cannot use.
     #[arg(long)]
     pub strict: bool,
     /// Fail if a criterion's mean score is below X (0 to 1), instead of on any `fail` or `error`.

@@ -20,7 +20,7 @@ use crate::config::{self, Config, Problems};
 use crate::export::score_line::Clean;
 use crate::register::PATTERN_LIMITS;
 
-/// Runs `spanscore criteria`. `config` supplies the default address of the sidecar.
+/// Runs `spanscore criteria`. `config` supplies the default address and token.
 pub(super) fn criteria(
     args: &Criteria,
     config: &Config,
@@ -230,7 +230,8 @@ impl Client<'_, '_> {
         }
     }
 
-    /// Registers a list of criteria. Registers none if the sidecar would reject one of them.
+    /// Registers a list of criteria. Registers none if the sidecar rejects one of them as invalid;
+    /// any other failure leaves those before it registered.
     fn put_all(
         &mut self,
         text: &str,

@@ -282,7 +282,7 @@ async fn collect(judged: &mut mpsc::Receiver<Seen>) -> Seen {
 
 // === the simulated backend ===
 
-/// Receives OTLP requests and stores them.
+/// Receives OTLP requests and counts them.
 struct Backend {
     address: SocketAddr,
     taken: Arc<Taken>,

@@ -77,8 +77,8 @@ fn found(id: i32) -> Found {
     }
 }
 
-/// Returns the name of the program that process `id` runs: the file name of `/proc/ID/exe`. If
-/// another user owns the process, that link is unreadable, and the result is the `comm` name.
+/// Returns the name of the program that process `id` runs: the file name of `/proc/ID/exe`. If that
+/// link is unreadable, as for another user's process, the result is the `comm` name.
 fn name_of(id: i32) -> String {
     let executable = fs::read_link(format!("/proc/{id}/exe"));
     if let Some(name) = executable.ok().and_then(|path| file_name(&path)) {
@@ -104,7 +104,8 @@ fn file_name(path: &Path) -> Option<String> {
     Some(name.trim_end_matches(" (deleted)").to_owned())
 }
 
-/// Returns true if a process with this `/proc/…/status` handles SIGUSR1.
+/// Returns true if a process with this `/proc/…/status` handles SIGUSR1, or if the text does not
+/// show the handled signals.
 fn catches_usr1(status: &str) -> bool {
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
     let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());

@@ -109,7 +109,7 @@ fn human(group: &GroupDrift, min_runs: usize, streams: &mut Streams<'_>) -> io::
     Ok(())
 }
 
-/// Returns the names that explain a measurement.
+/// Returns the tools or runs that explain a measurement; empty if there are none.
 fn remarks(group: &GroupDrift, measure: Measure) -> String {
     let mut remarks = String::new();
     match measure {

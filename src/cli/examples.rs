@@ -26,7 +26,8 @@ pub(super) struct JudgedByExamples {
     pub(super) notes: Vec<String>,
 }
 
-/// Reads the file. If it is invalid, prints every problem and returns `None`.
+/// Reads the file. If it is invalid or does not fit the criteria, prints the problems and returns
+/// `None`.
 pub(super) fn read(
     path: &Path,
     exact_match: bool,
@@ -111,7 +112,7 @@ impl Examples {
     }
 
     /// Compares every entry with the criteria, before any recording is read. Returns warnings about
-    /// likely mistakes.
+    /// likely mistakes, or an error for the first entry that does not fit.
     fn check(&self, rules: &Rules) -> Result<Vec<String>, String> {
         let mut warnings = Vec::new();
         for (at, entry) in self.entries.iter().enumerate() {

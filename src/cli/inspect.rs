@@ -114,7 +114,8 @@ pub(super) fn inspect(
     Ok(Exit::Fine)
 }
 
-/// Summarises the input and the calls found. If no call was found, suggests what to check.
+/// Summarises the input and the calls found. If there are spans but no trajectory, suggests what to
+/// check.
 fn summary(replayed: &Replayed) -> String {
     let trajectories = &replayed.judged.trajectories;
     let n_calls = trajectories
@@ -186,7 +187,8 @@ pub(super) enum Shown<'a> {
     AtPath(&'a ValuePath),
 }
 
-/// Returns human-readable text: a line for the trace, then a line for each call with its values.
+/// Returns human-readable text: a line for the trace, then each call, with its values in further
+/// lines.
 pub(super) fn human(trajectory: &Trajectory, shown: Shown<'_>) -> String {
     let mut text = format!("trace {}  {}", trajectory.trace_id, Clean(&trajectory.root));
     let facts = [

@@ -20,7 +20,6 @@ pub(super) fn start(log: &Log, colour: bool) {
         LogFormat::Text => true,
         LogFormat::Json => false,
     };
-    // Log only events of spanscore. Events of libraries are meant for their developers.
     let builder = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(io::stderr)

@@ -53,17 +53,18 @@ use args::{Cli, Command, Global};
 pub enum Exit {
     /// Success.
     Fine,
-    /// A criterion failed, or nothing was judged.
+    /// A criterion failed, nothing was judged, or another subcommand has a negative result: drift,
+    /// a sidecar that is not ready, an unknown criterion.
     CriterionFailed,
-    /// The command line or the configuration is invalid.
+    /// The command line or the configuration is invalid, or a file cannot be written.
     Usage,
-    /// The input cannot be read or is not OTLP.
+    /// The input cannot be read, is damaged, or is not OTLP.
     Unreadable,
-    /// The sidecar could not start, for example because a port is in use.
+    /// The sidecar could not start, for example because a port is in use, or it does not answer.
     NoStart,
     /// The sidecar stopped before it delivered everything, and `shutdown.exit_undelivered` is set.
     Undelivered,
-    /// A second signal stopped the sidecar immediately.
+    /// A second signal stopped the sidecar immediately, or Ctrl-C stopped `tap`.
     Cut,
 }
 
@@ -85,9 +86,7 @@ impl Exit {
 
 /// The output streams for results and for messages.
 struct Streams<'a> {
-    /// Receives the results.
     out: &'a mut dyn Write,
-    /// Receives the messages.
     err: &'a mut dyn Write,
     look: Look,
     err_look: Look,

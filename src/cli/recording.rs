@@ -21,7 +21,8 @@ pub(super) struct Request {
     pub(super) signal: Signal,
     /// The encoded `Export*ServiceRequest`.
     pub(super) body: Bytes,
-    /// The file and the line, for messages.
+    /// The file, and the line or number of the request if the file can contain several; for
+    /// messages.
     pub(super) place: String,
 }
 
@@ -101,8 +102,8 @@ pub(super) fn read(path: &Path, signal: Signal) -> Result<Vec<Request>, Unreadab
             "is empty; expected OTLP request bodies or OTLP JSON lines",
         )),
         Some(_) if journal::is_segment(&content) => read_segment(path, content.into()),
-        // No OTLP request in protobuf starts with `{` or `[`: these bytes would start a group, or
-        // field 11.
+        // No OTLP request in protobuf starts with `{` or `[`: these bytes would start a group,
+        // which OTLP does not use.
         Some(b'{' | b'[') => read_json(path, &content, named),
         Some(_) => Ok(vec![Request {
             signal: named.unwrap_or(signal),
@@ -166,7 +167,7 @@ fn signal_of_name(path: &str) -> Option<Signal> {
     })
 }
 
-/// Reads one body, or one body per line. Skips blank lines.
+/// Reads the JSON values of a file, each of them one body: usually a single one, or one per line.
 fn read_json(
     path: &str,
     content: &[u8],

@@ -154,8 +154,8 @@ fn write_report(
     out.flush()
 }
 
-/// Prints criteria that select no run, and criteria that name tools that no run calls (unless
-/// examples replace these names). Returns true if there are none.
+/// Prints the problem of each criterion that has one, such as that it selects no run (unless
+/// examples replace what the criterion expects). Returns true if there is none.
 fn report_coverage(
     coverage: &Coverage,
     has_examples: bool,

@@ -23,7 +23,6 @@ pub(super) struct Replayed {
     pub(super) judged: Judged,
     pub(super) n_requests: usize,
     pub(super) n_spans: usize,
-    /// The position of each trace, which is the position of its first item.
     places: HashMap<TraceId, RunPlace>,
 }
 
@@ -31,7 +30,7 @@ pub(super) struct Replayed {
 #[derive(Debug)]
 pub(super) struct RunPlace {
     pub(super) file: String,
-    /// The file, and the line if the file consists of lines.
+    /// The file, and the line or number of the request if the file can contain several.
     pub(super) line: String,
     /// The position among the file's traces, counted from 1.
     pub(super) position: usize,

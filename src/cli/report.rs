@@ -83,7 +83,8 @@ fn rank(verdict: Verdict) -> u8 {
     }
 }
 
-/// Prints a row for each criterion: the number of selected runs and the number of each verdict.
+/// Prints a row for each criterion: the number of selected runs, the number of each verdict, and
+/// the mean score. Prints a list if the rows are wider than the terminal.
 pub(super) fn write_table(
     coverage: &Coverage,
     evaluations: &[Evaluation],

@@ -151,8 +151,8 @@ impl Signals {
     }
 }
 
-/// Returns a printer of evaluations if no kind of score has an endpoint, because nothing else would
-/// show the evaluations then.
+/// Returns a printer of evaluations if no score spans, events or metrics are sent, so that a
+/// sidecar without an OTLP destination shows its evaluations.
 fn print(config: &Config, look: Look) -> Option<Print> {
     if Shape::ALL
         .into_iter()

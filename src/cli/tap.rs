@@ -53,7 +53,7 @@ pub(super) fn tap(args: &Tap, config: &Config, streams: &mut Streams<'_>) -> io:
 enum End {
     /// The requested number of scores was printed.
     Enough,
-    /// The sidecar stopped, or the connection broke.
+    /// The stream broke, fell silent or was no stream of scores. The text is the reason.
     Lost(String),
 }
 
@@ -186,7 +186,7 @@ async fn print(
     }
 }
 
-/// Prints a line; returns true if it was a score.
+/// Prints a line; returns true if it was a score or an alarm.
 fn print_line(line: &[u8], format: TapFormat, streams: &mut Streams<'_>) -> io::Result<bool> {
     let Ok(score) = serde_json::from_slice::<Map<String, Value>>(line) else {
         return Ok(false);

@@ -106,7 +106,8 @@ impl<'a> Explainer<'a> {
             .map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the run's own expectations and whether each is used, one line each.
+    /// Returns a line for the run's case, for each criterion that its spans name, for its own
+    /// expectation, and for each attribute with expectations that is ignored.
     pub(super) fn span_expectations(
         &self,
         explained: &Explained,

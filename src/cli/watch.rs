@@ -21,7 +21,7 @@ const N_FIRST: u64 = 10;
 /// Interval between later trajectories.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Shows trajectories that no criterion judges.
+/// Shows trajectories that nothing judges.
 pub(super) struct Watch {
     is_terminal: bool,
     width: Option<usize>,

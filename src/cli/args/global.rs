@@ -1,10 +1,10 @@
-//! The options of all subcommands, and a marker for the subcommands that reject them.
+//! The options of all subcommands that read a configuration, and a marker for those that read none.
 
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, FromArgMatches, ValueHint};
 
-/// Options of all subcommands.
+/// Options of all subcommands that read a configuration.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Global {
     /// Configuration file, YAML or JSON [default: ./spanscore.yaml if it exists].

@@ -47,7 +47,7 @@ pub struct Drift {
     /// Output format.
     #[arg(long, value_enum, default_value_t = DriftFormat::Human)]
     pub format: DriftFormat,
-    /// Exit 0 even on drift.
+    /// Exit 0 even on drift, or if nothing was compared.
     #[arg(long)]
     pub exit_zero: bool,
 }
