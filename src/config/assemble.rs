@@ -19,8 +19,8 @@ const WARM_UP_WITH_PEERS: std::time::Duration = std::time::Duration::from_secs(1
 pub struct Scoring {
     /// `false` makes spanscore a plain forwarder that still validates and counts.
     pub enabled: bool,
-    /// Maximum bytes of spans that wait to be scored; further spans are forwarded unscored. `auto`
-    /// is 10 % of `memory.limit`.
+    /// Maximum bytes of spans that wait to be scored; further spans are forwarded unscored, or with
+    /// a journal read back later. `auto` is 10 % of `memory.limit`.
     pub queue: Amount,
     /// Number of threads that judge, at most 64; each judges a part of the traces, chosen by trace
     /// id. `auto` is the number of CPUs that the process may use (cgroup quota, rounded down), or

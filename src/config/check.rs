@@ -1,4 +1,5 @@
-//! Checks the values of a configuration against each other. Parsing has checked each value alone.
+//! Checks the values of a configuration that was parsed: their ranges, and whether they contradict
+//! each other.
 
 mod journal;
 mod kafka;
@@ -19,7 +20,7 @@ use super::{Config, PageLink};
 const REQUEST_SIZE: &str = "receivers.otlp.max_request_size";
 const IN_FLIGHT: &str = "receivers.otlp.max_in_flight";
 
-/// Reports values that contradict each other.
+/// Reports values that are out of range or contradict each other.
 pub(super) fn check(
     config: &Config,
     root: &Node,

@@ -10,7 +10,7 @@ use super::peer::OtlpPeer;
 use super::units::{Duration, Secret};
 use super::writers::Writer;
 
-/// An OTLP peer to send to, with all defaults resolved.
+/// A peer to send to, OTLP or a backend's own API, with all defaults resolved.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Destination {
     /// The setting or variable that names the destination, for messages: `forward.endpoint`,

@@ -1,4 +1,4 @@
-//! Reads example files: one expectation for each recorded run.
+//! Reads example files, whose entries are expectations of single runs.
 
 use std::collections::BTreeMap;
 use std::path::Path;

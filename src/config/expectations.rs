@@ -65,7 +65,7 @@ impl Config {
 }
 
 /// Reads the cases file of a configuration, and checks each case against the criteria. Returns the
-/// path of the file, if there is one.
+/// path of the file, if it was read.
 pub(super) fn read_cases(
     config: &mut Config,
     root: &Node,

@@ -96,7 +96,7 @@ impl Signal {
         }
     }
 
-    /// Returns the signal of a number in a journal.
+    /// Returns the signal of a number in a journal; of an unknown number, metrics.
     pub fn of_number(number: u8) -> Self {
         match number {
             0 => Self::Traces,
@@ -141,7 +141,8 @@ pub struct Forward {
 #[serde(default, deny_unknown_fields)]
 pub struct QueueLimits {
     /// Maximum bytes in the queue. `auto` is a share of `memory.limit`: 30 % for telemetry (10 %
-    /// with a journal), 10 % for scores, half of the telemetry's share for Kafka.
+    /// with a journal), 10 % for scores (20 % in a judge of a Kafka topic), half of the telemetry's
+    /// share for Kafka (all of it without a downstream).
     pub max_size: Amount,
 }
 

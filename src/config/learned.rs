@@ -32,8 +32,8 @@ pub struct LearnedGroup {
     pub limits: Vec<(&'static str, u64)>,
 }
 
-/// Returns the file: two criteria for each group, and no values of arguments or results. `all` has
-/// the keys of all recorded runs, including runs from which nothing was learned.
+/// Returns the file: at most two criteria for each group, and no values of arguments or results.
+/// `all` has the keys of all recorded runs, including runs from which nothing was learned.
 pub fn learned_criteria(groups: &[LearnedGroup], all: &BTreeSet<GroupKey>) -> String {
     let mut text = HEAD.to_owned();
     let mut taken = BTreeMap::new();

@@ -23,14 +23,13 @@ use super::variables;
 /// default.
 #[derive(Clone, Copy)]
 pub struct Sources<'a> {
-    /// The main file: its path, for messages and as the base of relative `criteria_files`, and its
-    /// text.
+    /// The main file: its path, for messages and as the base of relative paths, and its text.
     pub file: Option<(&'a Path, &'a str)>,
     /// The whole environment.
     pub environment: &'a BTreeMap<String, String>,
     /// `--set key=value`, in order: the dotted key and the value.
     pub flags: &'a [(String, String)],
-    /// Reads `criteria_files` and `${file:…}`.
+    /// Reads all other files.
     pub files: &'a dyn Files,
 }
 
@@ -67,8 +66,9 @@ impl Config {
         Self::load_parts(sources, Parts::All)
     }
 
-    /// Builds a configuration from the valid parts: without criteria and sections that do not
-    /// parse, and without the main file if its remaining values contradict each other.
+    /// Builds a configuration from the valid parts. Leaves out criteria and sections that do not
+    /// parse, and the whole main file if its other parts have mistakes, such as values that
+    /// contradict each other.
     ///
     /// # Errors
     /// Returns all mistakes in the variables and flags.

@@ -15,7 +15,8 @@ pub struct OtlpPeer {
     /// `http(s)://host:port`, for HTTP also with a base path. Default: the endpoint of `scores`,
     /// else of `forward`.
     pub endpoint: Option<String>,
-    /// Protocol. Default: that of the inherited endpoint, or by port and path as in `forward`.
+    /// Protocol. Default: that of `scores`, else of `forward`, else by the endpoint's port and
+    /// path.
     pub protocol: Option<Protocol>,
     /// Headers to send, by name; `{}` sends none. Default: those of `scores`, else of `forward`.
     pub headers: Option<BTreeMap<String, Secret>>,

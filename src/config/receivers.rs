@@ -101,7 +101,7 @@ pub struct Admin {
     /// Address and port.
     #[serde(deserialize_with = "listen_address")]
     pub listen: SocketAddr,
-    /// File with the bearer token that callers of the API must send; read whenever it is needed.
+    /// File with the bearer token that callers of the API must send; read again for each request.
     /// Probes and metrics need no token.
     pub token_file: Option<PathBuf>,
     /// TLS on this port. With `client_ca_file`, callers of the API must present a certificate;

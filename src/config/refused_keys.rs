@@ -1,4 +1,4 @@
-//! Keys and values of other Kafka clients that users may try and that spanscore rejects, each with
+//! Keys and values that users may try in the section `kafka` and that spanscore rejects, each with
 //! the remedy.
 
 /// Dotted paths, each with its remedy.

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::Config;
 use super::units::Secret;
 
-/// The keys that a reload applies, in addition to secrets. All other settings are used only at the
-/// start, for example to bind ports.
+/// The keys that a reload applies, in addition to the secrets of `forward` and `scores`. All other
+/// settings are used only at the start, for example to bind ports.
 const RELOADED: [&str; 5] = [
     "criteria",
     "criteria_files",
@@ -101,7 +101,7 @@ impl Config {
     }
 }
 
-/// Returns true for a key of a section that can contain secrets.
+/// Returns true for a key of a section whose secrets a reload applies.
 fn is_of_destinations(key: &str) -> bool {
     ["forward", "scores"].contains(&key.split('.').next().unwrap_or_default())
 }
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(next.changed_settings(&next), [""; 0]);
     }
 
-    /// Key files may be rotated at any time, without a restart of the pod.
+    /// Secrets may be rotated at any time, so a reload applies them without a restart.
     #[test]
     fn secrets_are_taken_over_unless_their_destinations_change() {
         let with = |key: &str, more: &str| {

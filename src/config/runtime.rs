@@ -14,7 +14,7 @@ use super::units::{Amount, Duration};
 #[serde(default, deny_unknown_fields)]
 pub struct Memory {
     /// Maximum memory of the process. `auto` is seven eighths of the cgroup's limit, but at least
-    /// 16 MiB below it; without a cgroup, 512 MiB.
+    /// 16 MiB below it; without such a limit, 512 MiB.
     pub limit: Amount,
 }
 

@@ -16,7 +16,7 @@ pub struct Scores {
     #[serde(rename = "*")]
     #[schemars(flatten)]
     pub peer: OtlpPeer,
-    /// The queue of scores, shared by all shapes; when full, it drops its oldest scores.
+    /// The queues of scores, which share `max_size` equally; a full queue drops its oldest scores.
     pub queue: QueueLimits,
     /// Size and delay of batches of evaluations.
     pub batch: Batching,

@@ -1,5 +1,5 @@
-//! The secrets of a configuration: header values, and the API keys of writers, inline or in the
-//! file that `…_key_file` names.
+//! The secrets of a configuration: header values, the password for Kafka, and the API keys of
+//! writers, inline or in the file that `…_key_file` names.
 
 use located::{
     ITEM, Interpolation, Kind, Map, MapEntry, Node, NodeValue, Problem, Problems, Scalar, Secrets,

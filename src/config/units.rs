@@ -30,8 +30,8 @@ pub enum Amount {
 /// A number of threads, or `auto`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Threads {
-    /// The number of usable CPUs, or the memory of open traces divided by 32 MiB, whichever is
-    /// smaller, but at least 1 and at most 8.
+    /// The number of usable CPUs, or the number of threads for which the memory of open traces
+    /// suffices, whichever is smaller, but at least 1 and at most 8.
     #[default]
     Auto,
     /// A fixed number.

@@ -101,8 +101,8 @@ pub(super) fn put_otel(
     }
 }
 
-/// Warns of OpenTelemetry's endpoint variables for single signals, which are not read: there is one
-/// downstream.
+/// Warns of OpenTelemetry's endpoint variables for single signals if there is no downstream. These
+/// variables are not read, because all signals have the same downstream.
 pub(super) fn mention_unread(
     config: &Config,
     environment: &BTreeMap<String, String>,

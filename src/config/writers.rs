@@ -153,7 +153,7 @@ impl Writer {
         (key.is_none() && file.is_some()).then_some(name)
     }
 
-    /// Returns the header with our credentials.
+    /// Returns the header with our credentials, if they are configured.
     pub(super) fn credentials(&self) -> Option<(&'static str, Secret)> {
         match self {
             Self::Phoenix(writer) | Self::Mlflow(writer) => {

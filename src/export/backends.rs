@@ -1,4 +1,4 @@
-//! Sends scores to the backends' own score APIs, one request for each trace.
+//! Sends scores to the backends' own score APIs, in requests about one trace each.
 
 use std::sync::Arc;
 

@@ -130,7 +130,7 @@ pub struct ExportTasks {
 #[derive(Debug)]
 struct Shared {
     signals: Vec<BatchedSignal>,
-    /// The headers of each enabled shape, and of each backend.
+    /// The headers of each shape with a destination, and of each backend.
     headers: (Vec<(Shape, SentHeaders)>, Vec<SentHeaders>),
     metrics: ScoreMetrics,
     metrics_queue: Option<Queue>,
@@ -141,7 +141,7 @@ struct Shared {
     /// Marks a trace as judged once its scores are journaled or delivered.
     marks: Option<JudgedMarks>,
     stream: Arc<ScoreStream>,
-    /// Notified when a batch gets its first score.
+    /// Notified when a batch gets its first score, and when marks are added.
     batch_opened: Notify,
     /// Notified when a batch gets an alarm.
     alarm_added: Notify,
@@ -263,9 +263,9 @@ impl Exporter {
         Ok((exporter, tasks))
     }
 
-    /// Exports judgements as every signal, and alarms as events. With a journal, marks the traces
-    /// as judged once all their scores are journaled or delivered. Never waits: a full queue drops
-    /// and counts its oldest scores.
+    /// Exports judgements as every signal, and alarms as events, metrics and, if the criterion
+    /// requests it, score spans. With a journal, marks the traces as judged once all their scores
+    /// are journaled or delivered. Never waits: a full queue drops and counts its oldest scores.
     pub fn export(&self, judged: &Judged, explain: &Explain, now_unix_nanos: u64) {
         let Judged {
             evaluations,
@@ -296,7 +296,8 @@ impl Exporter {
         }
     }
 
-    /// Adds alarms to the open batches of events and, if the criterion requests it, of score spans.
+    /// Counts and logs alarms, and adds them to the stream, to the open batches of events and, if
+    /// the criterion requests it, of score spans.
     fn add_alarms(&self, judged: &Judged, explain: &Explain, now_unix_nanos: u64) {
         let shared = &*self.shared;
         for alarm in &judged.alarms {
@@ -371,7 +372,8 @@ impl Exporter {
         self.shared.ledger.low()
     }
 
-    /// Returns true if all queues are at most half full, so that no queue drops scores soon.
+    /// Returns true if all queues of evaluations are at most half full, so that no queue drops
+    /// scores soon.
     pub fn has_room(&self) -> bool {
         let Shared {
             signals,

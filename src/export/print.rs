@@ -33,7 +33,8 @@ struct State {
     texts: VecDeque<String>,
     n_bytes: usize,
     is_closed: bool,
-    /// True if the reader closed the output, which is not an error; no more texts are written.
+    /// True after a write failed, usually because the reader closed the output; no more texts are
+    /// written.
     is_broken: bool,
 }
 
@@ -60,7 +61,8 @@ impl Printer {
         })
     }
 
-    /// Enqueues a text and returns the number of older texts that were dropped. Never waits.
+    /// Enqueues a text, unless the output is closed, and returns the number of texts that were
+    /// dropped for it. Never waits.
     pub(super) fn print(&self, text: String) -> usize {
         let mut state = self.shared.state();
         if state.is_closed || state.is_broken {

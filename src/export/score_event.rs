@@ -30,7 +30,7 @@ const EVALUATOR: [(&str, OfCriterion); 3] = [
 ];
 
 /// Encodes these evaluations as an `ExportLogsServiceRequest`. `observed_unix_nanos` is the current
-/// time.
+/// time. Returns `None` if there are no evaluations.
 pub fn request(
     evaluations: &[Evaluation],
     settings: &Settings,
@@ -106,7 +106,7 @@ fn record(
     write::bytes(out, log_record::EVENT_NAME, EVENT_NAME.as_bytes());
 }
 
-/// Returns the OTLP severity: WARN for a fail; ERROR if the criterion does not fit the agent.
+/// Returns the OTLP severity: ERROR if the criterion cannot be applied, WARN for a fail, else INFO.
 fn severity(verdict: Verdict) -> (u64, &'static str) {
     match verdict {
         Verdict::Pass | Verdict::NotEvaluated => (9, "INFO"),

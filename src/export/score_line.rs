@@ -1,5 +1,5 @@
-//! Renders an evaluation as a JSON line for programs or as human-readable text, for `replay`, and
-//! for `run` without an endpoint. docs/design.md#machine-readable-lines defines the fields.
+//! Renders an evaluation as a JSON line for programs or as human-readable text.
+//! docs/design.md#machine-readable-lines defines the fields.
 
 use std::fmt::{self, Write};
 
@@ -31,7 +31,7 @@ pub enum Colour {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     pub colour: Colour,
-    /// The width at which lines are wrapped; `None` for an output that is not a terminal.
+    /// The width at which lines are wrapped; `None` if they are not.
     pub width: Option<usize>,
 }
 

@@ -50,8 +50,8 @@ const TIME_TO_ALARM: &str = "spanscore.time_to_alarm";
 
 pub(super) const MAX_SERIES: usize = MAX_COMBINATIONS * Verdict::ALL.len();
 
-/// Buckets of the score: zero, tenths, one. A bucket's upper bound is inclusive, so 0 and 1 have
-/// separate buckets.
+/// Buckets of the score: zero, tenths, one. A bucket's upper bound is inclusive, so 0 has a
+/// separate bucket.
 const BOUNDS: [f64; 11] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 
 /// Buckets of the time to a verdict, in seconds: settling takes 5 by default, a trace without an
@@ -332,7 +332,8 @@ impl ScoreMetrics {
 }
 
 impl BoundSeries {
-    /// Sets the start time of each point. Deltas start at the last collection, as the SDK reports.
+    /// Sets the start time of each cumulative point. Deltas start at the last collection, as the
+    /// SDK reports.
     fn write_start_times(&self, metric: &mut Metric) {
         let name = metric.name.as_str();
         let cumulative = AggregationTemporality::Cumulative as i32;

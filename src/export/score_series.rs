@@ -46,7 +46,7 @@ pub enum Folded {
     Services,
     /// An agent beyond `scores.metrics.max_agents`.
     Agents,
-    /// A combination of labels after the first 750, from which service and agent are folded.
+    /// A combination of labels after the first 750, whose service and agent are folded.
     Series,
 }
 

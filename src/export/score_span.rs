@@ -394,7 +394,7 @@ fn value(out: &mut Vec<u8>, key: &str, payload: Option<&Payload>, explain: &Expl
     }
 }
 
-/// Writes the details of the evaluation, if they are not too long.
+/// Writes the details of the evaluation, or only their size if they are too long.
 fn justification(out: &mut Vec<u8>, details: &serde_json::Value) {
     let start = out.len();
     serde_json::to_writer(&mut *out, details).expect("writing JSON to memory cannot fail");

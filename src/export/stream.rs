@@ -232,7 +232,7 @@ impl Drop for ScoreListener {
 }
 
 impl ListenerQueue {
-    /// Enqueues a line; returns the number of older lines that were dropped.
+    /// Enqueues a line; returns the number of lines that were dropped for it.
     fn push(&self, text: Bytes) -> u64 {
         let mut waiting = self.waiting();
         waiting.lines.push(text);

@@ -1,5 +1,4 @@
-//! The backends whose own APIs can receive scores. Every function here has a case for each backend,
-//! and each backend has a file `writer_*`.
+//! The backends whose own APIs can receive scores. Each backend has a file `writer_*`.
 
 use judge::evaluate::Evaluation;
 use serde_json::Value;

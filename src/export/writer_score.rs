@@ -2,7 +2,7 @@
 //!
 //! No backend turns a score span into a score by itself. A score is written under a key that does
 //! not change between retries, replicas and revisions, so that every later write overwrites the
-//! earlier ones.
+//! earlier ones (except at Datadog).
 
 use judge::evaluate::Evaluation;
 use judge::extract::Trajectory;

@@ -1,4 +1,4 @@
-//! Checks the journal's settings against each other, and against the largest request.
+//! Checks the settings that concern the journal.
 
 use super::Check;
 use crate::config::Config;

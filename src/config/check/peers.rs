@@ -140,7 +140,8 @@ impl Check<'_> {
         }
     }
 
-    /// Rejects a second writer of the same kind, because the kind labels a writer's metrics.
+    /// Checks the writers. Rejects a second writer of the same kind, because the kind labels a
+    /// writer's metrics.
     fn writers(&mut self) {
         let config = self.config;
         let Some(NodeValue::List(items)) = self
