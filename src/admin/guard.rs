@@ -7,8 +7,8 @@
 //!
 //! On a loopback address, every web page in a browser on the machine can reach the port too: by
 //! cross-origin requests, or under its own name, if that name suddenly resolves to 127.0.0.1 (DNS
-//! rebinding). So a request that a browser sends for another origin is refused, and on loopback the
-//! `Host` must be a loopback name.
+//! rebinding). So a request that a browser sends for another origin is refused, and without
+//! credentials the `Host` must be a loopback name.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -137,8 +137,8 @@ impl Guard {
     }
 
     /// Checks a request for the files of the page, which contain no telemetry. Accepts a link from
-    /// another page, and a missing token, because a browser that follows a link cannot send a
-    /// token.
+    /// another page, and a missing or wrong token, because a browser that follows a link cannot
+    /// send a token.
     fn check_page(&self, request: &Request) -> Result<(), GuardRefusal> {
         let authority = authority(request);
         let is = |name: &str, expected: &[u8]| {

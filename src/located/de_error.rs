@@ -65,8 +65,8 @@ impl DeError {
     }
 
     /// Creates a mistake in the value at the end of `keys` below `node`. A key into a list is an
-    /// index among the items that were not removed. Keys below a scalar are ignored. With `at_key`,
-    /// the key of that value is wrong.
+    /// index among the items that were not removed. Keys that lead to no node are ignored. With
+    /// `at_key`, the key of that value is wrong.
     pub fn at(node: &Node, keys: &[String], message: String, at_key: bool) -> Self {
         let (mut node, mut path) = (node, Vec::new());
         for key in keys {

@@ -195,7 +195,7 @@ fn diagnose(
         )
         .label("only one is allowed here"),
         MistakeKind::Other(message) => {
-            // The errors of values have the form `mistake: remedy`.
+            // Our own deserializers report `mistake: remedy`; other errors may have no remedy.
             let problem = match split_remedy(message) {
                 Some((title, remedy)) => Problem::new(title, spot).label(remedy),
                 None => Problem::new(message.as_str(), spot),
@@ -212,7 +212,8 @@ fn diagnose(
     Some(problem.at(root.pointer(path)))
 }
 
-/// Splits at the last colon outside backticks.
+/// Splits at the last colon outside backticks; returns `None` for a message without one, or with
+/// several lines.
 fn split_remedy(message: &str) -> Option<(&str, &str)> {
     if message.contains('\n') {
         return None;
@@ -235,8 +236,8 @@ pub fn start_of(node: &Node) -> Place {
     }
 }
 
-/// Returns true if the map is written over several lines, without brackets. The parser gives this
-/// kind of map no length.
+/// Returns true if the map is written without brackets. The parser gives this kind of map no
+/// length.
 fn is_block(node: &Node) -> bool {
     node.place.start == node.place.end
 }

@@ -37,8 +37,8 @@ impl TextBounds {
     };
 }
 
-/// Parses the text of a file. An empty text is an empty map. Repeated keys are reported; the first
-/// one is used.
+/// Parses the text of a file; an empty text is a null. Repeated keys are reported, and the first
+/// one is used. Returns `None` if the text is not YAML.
 pub fn parse(texts: &Texts, source: usize, problems: &mut Problems) -> Option<Node> {
     parse_within(texts, source, TextBounds::FILE, problems)
 }

@@ -7,7 +7,7 @@ use text::is_unsafe_on_terminals;
 
 use super::texts::{MAX_EXCERPT_CHARS, Spot, floor_char_boundary};
 
-/// Maximum number of stored problems; further ones are only counted, because a caller of the API
+/// Maximum number of stored problems; further errors are only counted, because a caller of the API
 /// can fill a document with mistakes.
 const MAX_PROBLEMS: usize = 1_000;
 /// Maximum bytes of a JSON pointer; a longer one is cut and ends in `…`.
@@ -28,7 +28,7 @@ pub struct Problem {
     pub severity: Severity,
     /// The mistake, in lower case and without a final period.
     pub title: String,
-    /// The place; `None` for a mistake that has none, such as a missing value.
+    /// The place; `None` for a mistake that has none, such as an unknown variable.
     pub spot: Option<Spot>,
     /// The remedy, written beside the caret.
     pub label: Option<String>,
@@ -38,7 +38,7 @@ pub struct Problem {
     pub notes: Vec<String>,
 }
 
-/// All problems of a configuration, in the order of the files and lines.
+/// All problems of a configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Problems {
     kept: Vec<Problem>,

@@ -20,7 +20,7 @@ pub struct Spot {
     pub column: usize,
     /// The length of the underlined part in characters, at least 1.
     pub width: usize,
-    /// The line around the column, with secrets masked; `None` if all of it is secret.
+    /// The line around the column, with secrets masked; `None` if the whole line may be secret.
     pub excerpt: Option<String>,
     /// The number of characters that were cropped before the excerpt.
     pub(super) n_before: usize,

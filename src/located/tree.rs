@@ -22,8 +22,8 @@ pub enum NodeValue {
 pub struct Scalar {
     pub text: String,
     pub kind: Kind,
-    /// True if the value came from a variable. Quotes do not turn this value into a text, because
-    /// they are required inside `{ }`.
+    /// True if the value came from a variable, a flag or a file. Quotes do not turn this value into
+    /// a text, because they are required inside `{ }`.
     pub substituted: bool,
 }
 
@@ -99,7 +99,7 @@ impl Node {
         self.find_entry(path).map(|entry| &entry.value)
     }
 
-    /// Like [`Node::find`], but mutable.
+    /// Like [`Node::find`], but mutable and without indices in lists.
     pub fn find_mut(&mut self, path: &[&str]) -> Option<&mut Node> {
         let Some((key, rest)) = path.split_first() else {
             return Some(self);
@@ -165,7 +165,8 @@ impl Node {
         }
     }
 
-    /// Removes the entry or item at the end of a path of indices. The root cannot be removed.
+    /// Removes the entry or item at the end of a path of indices; returns false if there is none.
+    /// The root cannot be removed.
     pub(crate) fn prune(&mut self, path: &[usize]) -> bool {
         let Some((first, rest)) = path.split_first() else {
             return false;

@@ -1,5 +1,4 @@
-//! Limits on the size of a run in the list. The memory of runs reserves space for a run of this
-//! size.
+//! Limits on the size of a run in the list. The memory of runs also counts the bytes of this entry.
 
 /// Maximum number of calls in a line of the list.
 pub(super) const MAX_LISTED_CALLS: usize = 48;

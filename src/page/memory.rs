@@ -1,7 +1,8 @@
 //! Remembers the latest judged runs, up to a maximum size in bytes.
 //!
-//! The page must not slow down judging. So runs are copied without their values and not rendered,
-//! and while no page is open only a few runs per second are copied.
+//! The page must not slow down judging. So runs are not rendered, and they are copied without their
+//! values (or shared, if values may be shown). While no page is open, only a few runs per second
+//! are remembered.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -237,7 +238,7 @@ impl RunMemory {
         self.shrink();
     }
 
-    /// Updates a run whose spans or evaluations changed. Ignores a run that was evicted.
+    /// Updates a run whose spans or evaluations changed. Ignores a run that is not remembered.
     fn revise(
         &mut self,
         trace_id: TraceId,

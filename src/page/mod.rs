@@ -1,8 +1,8 @@
 //! The page for people: the latest judged runs, the page that shows them, and a file with the page
 //! and recorded runs.
 //!
-//! A scoring thread copies each judged run into a bounded memory and never waits. Readers read from
-//! this memory at their own speed, so a slow page delays nothing and uses no further memory.
+//! A scoring thread copies judged runs into a bounded memory. Readers read from this memory at
+//! their own speed, so a slow page delays nothing and uses no further memory.
 
 mod limits;
 

@@ -14,15 +14,15 @@ use otlp::wire::{delimited_fields, fields};
 
 use crate::config::Spelling;
 
-/// Number of spans after the start, all of which are read: a developer who tries an agent sends
-/// few.
+/// Number of spans after the start that are all read, up to [`MAX_SPANS`] of each request: a
+/// developer who tries an agent sends few.
 const AT_FIRST: usize = 4_096;
 /// Later, one span out of this many is read.
 const ONE_OF: usize = 64;
 /// Maximum number of spans that are read from one request; reading them takes less than a
 /// millisecond.
 const MAX_SPANS: usize = 1_024;
-/// Maximum number of proposals that are stored until their trace is judged.
+/// Maximum number of stored proposals; a proposal is used when its trace is judged.
 const MAX_PROPOSALS: usize = 128;
 /// Maximum length of a proposed key in bytes.
 const MAX_KEY: usize = 200;

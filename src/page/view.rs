@@ -125,7 +125,7 @@ fn unrendered(evaluation: &Evaluation) -> Evaluation {
     evaluation.with_trajectory(Arc::clone(&evaluation.trajectory))
 }
 
-/// Returns the fields that identify a run.
+/// Returns the fields that the entry of the list and the details share.
 fn facts(run: &RememberedRun, max_name: usize) -> Map<String, Value> {
     let trajectory = &run.trajectory;
     let name = |name: &str| json!(abbreviated(name, max_name));

@@ -48,7 +48,7 @@ mod messages;
 /// `spanscore.v1` and its imports, for reflection.
 const DESCRIPTORS: &[u8] = include_bytes!("grpc/descriptors.bin");
 
-/// Timeout from the start of a call to its response.
+/// Timeout of a call, which begins when the call gets a slot.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) fn routes(register: &Register) -> Router {

@@ -136,7 +136,8 @@ pub(super) fn check_criterion(criterion: &Criterion) -> Result<usize, ApiError> 
     Ok(n_patterns(&json))
 }
 
-/// Returns the number of patterns in a criterion's JSON form.
+/// Returns the number of patterns of `tool_calls` in a criterion's JSON form; 0 for other
+/// evaluators.
 pub(super) fn n_patterns(criterion: &Value) -> usize {
     criterion.pointer("/evaluate/tool_calls").map_or(0, n_texts)
 }

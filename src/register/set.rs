@@ -82,7 +82,8 @@ pub enum ReloadOutcome {
         revision: String,
         /// True if any criterion changed.
         changed: bool,
-        /// Other changed sections that are active now, such as `tools`.
+        /// Other changed sections, such as `tools`, and keys with changed secrets; all are active
+        /// now.
         settings: Vec<String>,
         /// Keys whose new values need a restart.
         needs_restart: Vec<String>,
@@ -271,7 +272,7 @@ impl Register {
         Ok(DeletedView::new(&next, name))
     }
 
-    /// Replaces all registrations of the API with exactly `criteria`.
+    /// Replaces all registrations of the API with the criteria in `text`.
     pub(super) fn replace(
         &self,
         text: &str,
@@ -309,7 +310,7 @@ impl Register {
         RegistrationsExpired { gone }.emit(&self.0.telemetry);
     }
 
-    /// Activates a reloaded configuration. Returns the keys whose new values need a restart.
+    /// Activates a reloaded configuration, except for keys that need a restart.
     pub(super) fn apply_config(&self, loaded: Config) -> Result<ReloadOutcome, ApiError> {
         let mut config = self.config();
         let (next_config, needs_restart) = config.reloaded(loaded);

@@ -54,7 +54,8 @@ struct State {
 }
 
 impl StateFile {
-    /// Reads the file, if it exists, and checks that it can be written.
+    /// Reads the file, if it exists, and replaces it with the usable registrations, to check that
+    /// it can be written.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read or written.

@@ -63,7 +63,7 @@ pub(super) struct ReplacedView {
     pub(super) removed: Vec<String>,
 }
 
-/// The evaluations of one call, each with the fields of its jsonl line.
+/// The evaluations that answer one evaluate request, each with the fields of its jsonl line.
 #[derive(Debug, Serialize)]
 pub(super) struct EvaluationsView {
     pub(super) evaluations: Vec<Map<String, Value>>,

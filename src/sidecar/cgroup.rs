@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 /// multiple of the page size that fits into an `i64`, and no machine has an exbibyte.
 const NO_LIMIT_V1: usize = 1 << 60;
 
-/// Returns the lowest memory limit of our control group and all its parents, in bytes.
+/// Returns the lowest memory limit of our control group and all its parents, in bytes; `None` if
+/// there is none.
 ///
 /// `read` returns a file's text. The kernel enforces every limit on the path to the root, so a
 /// limit of the pod or of a systemd slice counts as much as our own. Sources: cgroups(7) for

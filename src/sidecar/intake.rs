@@ -3,8 +3,8 @@
 //! - A request is refused before its body is read if a destination has no space for it.
 //! - Without a journal, a request is acknowledged once it is in the queues of all its destinations,
 //!   and refused if one of them has no space.
-//! - With a journal, a request is acknowledged once it is durable for all its destinations, or in
-//!   the log of requests if only scoring needs it.
+//! - With a journal, a request is acknowledged once it is durable for all its destinations, and, if
+//!   it is scored, in the log of requests.
 //! - A request that no destination accepts is acknowledged and counted as discarded.
 //! - Scoring, the recorder and the page get a request only once no destination can refuse it,
 //!   because the sender of a refused request sends it again.

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// number. The journal retains twice as many delivered bytes for scoring.
 const UNREAD_SHARE: usize = 8;
 
-/// Handles of a journal's logs; all empty if no journal is configured.
+/// Handles of a journal's logs; all empty if no journal is configured or needed.
 #[derive(Default)]
 pub(super) struct JournalParts {
     /// The log of requests.

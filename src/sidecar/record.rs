@@ -1,6 +1,6 @@
-//! Writes received requests to a folder (`run --record DIR`), from which `inspect`, `replay` and
-//! `init` read them. A separate thread writes, so that a slow disk delays no request. Requests that
-//! do not fit into the queue of the thread are not recorded.
+//! Writes received requests to a folder (`run --record DIR`), from which `replay` and other
+//! subcommands read them. A separate thread writes, so that a slow disk delays no request. Requests
+//! that do not fit into the queue of the thread are not recorded.
 
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -18,7 +18,7 @@ use bytes::Bytes;
 use crate::config::Signal;
 use crate::telemetry::{RecordingBegun, RecordingFailed};
 
-/// Maximum bytes of all files of the folder.
+/// Maximum bytes of all recorded files in the folder.
 const MAX_SIZE: u64 = 64 << 20;
 /// Maximum bytes of queued requests.
 const MAX_WAITING: usize = 4 << 20;
@@ -138,7 +138,7 @@ fn write_all(inbox: &Receiver<Recorded>, shared: &Shared, files: &mut RecordFile
     }
 }
 
-/// The files of a folder, oldest first, limited in total size.
+/// The recorded files of a folder, oldest first, limited in total size.
 #[derive(Debug)]
 struct RecordFiles {
     folder: PathBuf,
@@ -175,8 +175,8 @@ impl RecordFiles {
         })
     }
 
-    /// Writes a file atomically. Only its owner can read it. Never changes other files of the
-    /// folder.
+    /// Writes a file atomically, and deletes the oldest recorded files to make space for it. Only
+    /// the owner can read the file. Never changes foreign files of the folder.
     fn write(&mut self, signal: Signal, unix_millis: u64, body: &[u8]) -> io::Result<()> {
         let size = body.len() as u64;
         if size > self.max_size {

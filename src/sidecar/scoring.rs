@@ -34,7 +34,7 @@ pub(super) use worker::Judge;
 #[cfg(feature = "kafka")]
 pub(super) use worker::report;
 
-/// Maximum number of batches in the queue of a thread.
+/// Maximum number of batches with spans in memory in the queue of a thread.
 const MAX_BATCHES: usize = 4096;
 
 /// Maximum number of requests that wait in the journal to be scored. Their queue entries use 4 MiB.
@@ -130,8 +130,9 @@ impl ScoringQueue {
     }
 
     /// Enqueues a batch for scoring. If the queue's memory is full, enqueues only the number of the
-    /// journal record. Without a record, counts the batch as unscored and marks its traces. The
-    /// caller offers records in the order of their numbers.
+    /// journal record. Without a record, or if too many requests wait in the journal, counts the
+    /// batch as unscored and marks its traces. The caller offers records in the order of their
+    /// numbers.
     pub(super) fn offer(&self, batch: Batch, record: Option<RequestRecord>) {
         self.enqueue_or_mark(batch, record);
         if let Some(record) = record {

@@ -1,5 +1,5 @@
-//! Starts the stages in the order in which data passes through them, the ports last, so that every
-//! stage is ready before a request is answered.
+//! Starts each stage after the stages to which it passes data, and serves the ports last, so that
+//! every stage is ready before a request is answered.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -283,8 +283,9 @@ impl Ground {
         })
     }
 
-    /// Starts the threads that judge. A process that reads a topic judges only that topic: it
-    /// writes and forwards the requests that it receives, but does not judge them.
+    /// Starts the threads that judge. A process that reads a topic judges only that topic. It
+    /// forwards the requests that it receives and, with `kafka.write`, writes them to a topic, but
+    /// does not judge them.
     fn start_judging(
         &self,
         journal: &mut JournalParts,

@@ -1,6 +1,5 @@
 //! Judges spans that are read from Kafka. Each thread is a member of one consumer group and judges
-//! the partitions that the group assigns to it. A process uses all its CPUs, and any number of
-//! processes share a topic.
+//! the partitions that the group assigns to it. Any number of threads and processes share a topic.
 
 mod member;
 mod partition;
@@ -127,7 +126,7 @@ impl TopicJudges {
         Ok((Self { shared }, threads))
     }
 
-    /// Makes the threads stop once their scores are delivered.
+    /// Makes the threads hand over their partitions and stop.
     pub(super) fn begin_stop(&self) {
         self.shared.is_stopping.store(true, Ordering::Release);
     }

@@ -1,10 +1,11 @@
-//! Metrics of the runs that criteria select, and the log line about a criterion that selects
-//! nothing or names a tool that no run calls.
+//! Metrics of the runs that criteria select, and the log line about a criterion that does not fit
+//! the runs.
 
 use super::{MetricKind, MetricsPage};
 
 events! {
-    /// A criterion selected none of many trajectories, or names a tool that none of them calls.
+    /// A criterion does not fit many trajectories: for example, it selected none of them, or
+    /// requires a tool that none of them calls.
     CoverageProblem<'a> {
         criterion: &'a str,
         problem: &'a str,

@@ -9,7 +9,7 @@ use super::{Telemetry, metrics};
 
 #[derive(Debug)]
 pub struct QueueOpened {
-    /// `forward`, `scores`, …
+    /// `forward`, `score_spans`, …
     pub queue: &'static str,
     pub capacity: usize,
 }

@@ -60,7 +60,7 @@ events! {
         tracing::info!(n_criteria, n_api, revision, cause, "criteria in force");
     }
 
-    /// The API registered criteria that replace criteria of the files.
+    /// Criteria that the API registered replace criteria of the files.
     CriteriaShadowed { names: Vec<String> } () {
         tracing::warn!(
             criteria = names.join(", "),

@@ -201,7 +201,7 @@ events! {
         telemetry.metrics.sessions_judged.add([completeness], n_sessions);
     }
 
-    /// The number or size of the stored traces changed.
+    /// The number and size of the stored traces and sessions.
     #[derive(Default)]
     TracesHeld {
         n_open: usize,

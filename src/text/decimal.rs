@@ -1,4 +1,5 @@
-//! Compares and adds decimal numbers exactly, with any number of digits.
+//! Compares decimal numbers with any number of digits, and adds numbers of at most 38 digits,
+//! exactly.
 
 use std::cmp::Ordering;
 use std::fmt;

@@ -184,7 +184,7 @@ impl Running<'_> {
     }
 
     /// Inserts queued batches, beginning with `first`. Returns one more than the number of the last
-    /// journal record that was inserted.
+    /// journal record that was inserted; 0 if there was none.
     fn take_queued(&mut self, first: Option<Box<Arrived>>) -> u64 {
         let rules = Arc::clone(&self.output.rules);
         let (mut taken_below, mut n_taken) = (0, 0);
@@ -320,7 +320,7 @@ struct Output<'a> {
     telemetry: &'a Telemetry,
     heartbeat: Heartbeat,
     next_beat: Instant,
-    /// The missing halves of traces that were already logged; each kind is logged once.
+    /// The kinds of missing halves that were already logged; each kind is logged once.
     missing: Vec<MissingHalf>,
 }
 

@@ -187,8 +187,8 @@ impl Member {
         }
     }
 
-    /// Joins the group again after the library has ended the membership. Other members already own
-    /// the partitions.
+    /// Joins the group again after the library has ended the membership. Other members may already
+    /// own the partitions.
     fn join_anew(&mut self, why: &str, is_unsupported: bool) {
         let protocol = &mut self.plan.config.read.protocol;
         if is_unsupported && *protocol == KafkaProtocol::Auto {
@@ -450,8 +450,8 @@ impl Member {
         }
     }
 
-    /// Pauses fetching for partitions whose records wait for space in the queue of scores or for a
-    /// commit. Resumes all other partitions.
+    /// Pauses fetching for partitions with queued records, which wait for space in the queue of
+    /// scores, for a commit or for the set-aside topic. Resumes all other partitions.
     fn pause_or_resume(&mut self) {
         let waiting = self.held.values().filter(|it| !it.inbox.is_empty());
         let waiting: Vec<i32> = waiting.map(|it| it.number).collect();

@@ -24,8 +24,8 @@ use crate::telemetry::{
 
 const MILLI: u64 = 1_000_000;
 
-/// Maximum lead of a record's timestamp over our clock. A record with a later timestamp counts as
-/// arriving now.
+/// Maximum lead of a record's timestamp over our clock. A record to which its writer gave a later
+/// timestamp counts as arriving now.
 const MAX_AHEAD: Duration = Duration::from_secs(5);
 
 /// Age of records in nanoseconds from which the judge counts as behind.
@@ -88,8 +88,8 @@ pub(super) struct JudgedPartition {
 }
 
 impl JudgedPartition {
-    /// Starts at the group's progress, or at the oldest record if the log has already deleted older
-    /// ones.
+    /// Starts at the group's progress, or without progress as `kafka.read.start` requests. Starts
+    /// at the oldest record if the log has already deleted the record to start at.
     pub(super) fn new(found: FoundPartition, shared: &Shared) -> Self {
         let time = now();
         let (number, end) = (found.number, found.ends.1);
@@ -120,8 +120,8 @@ impl JudgedPartition {
         }
     }
 
-    /// Judges the queued records until none is left, or until a record must wait for space or for a
-    /// commit.
+    /// Judges the queued records until none is left, or until a record must wait for space, for a
+    /// commit or for the set-aside topic.
     pub(super) fn work(&mut self, sink: &mut JudgeSink, shared: &Shared) {
         self.wants_until = None;
         while let Some(record) = self.inbox.front() {

@@ -35,7 +35,7 @@ pub(super) struct JudgesStatus {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PartitionStatus {
-    /// Number of unjudged records.
+    /// Number of records that the judge has not received.
     pub(super) n_behind: u64,
     /// Age of the next queued record in milliseconds. Without one it is 0, or, while the brokers do
     /// not answer, the time since they last did.
