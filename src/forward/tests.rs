@@ -1,6 +1,7 @@
 //! Tests the forward plane from the receivers' handle to a peer on a socket: delivery, retries,
-//! splits, refusals, drops, and that the accounts balance at every moment. The tests do not check
-//! times, because their intervals are milliseconds; the tests of `retry` check how intervals grow.
+//! splits, refusals, drops, and that the accounts balance at every moment. The tests check hardly
+//! any times, because their intervals are milliseconds; the tests of `retry` check how intervals
+//! grow.
 
 mod kept;
 mod log_lines;

@@ -34,7 +34,7 @@ pub(super) use worker::Judge;
 #[cfg(feature = "kafka")]
 pub(super) use worker::report;
 
-/// Maximum number of batches with spans in memory in the queue of a thread.
+/// Maximum number of batches in the queue of a thread whose spans are in memory.
 const MAX_BATCHES: usize = 4096;
 
 /// Maximum number of requests that wait in the journal to be scored. Their queue entries use 4 MiB.

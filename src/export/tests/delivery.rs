@@ -115,7 +115,8 @@ fn to(address: SocketAddr) -> Option<String> {
     Some(format!("http://{address}"))
 }
 
-/// Returns a configuration that sends nothing before a flush, unless a test changes the intervals.
+/// Returns a configuration that sends only full batches before a flush, unless a test changes the
+/// intervals.
 pub(super) fn config() -> Config {
     let mut config = Config::default();
     config.scores.batch.max_delay.0 = Duration::from_secs(3_600);

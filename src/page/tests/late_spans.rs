@@ -56,7 +56,8 @@ fn batch_of(sight: &Sight, service: &str, spans: Vec<Value>) -> Batch {
     scanned.batch
 }
 
-/// Judges one batch a minute, passes the results to the page, and waits for the changes.
+/// Judges one batch for each minute of a simulated clock, then an empty batch, so that later
+/// changes are judged, too. Passes all results to the page.
 fn judge_in_turn(sight: &Sight, batches: Vec<Batch>) {
     let settings = Settings {
         settle: Duration::from_secs(1),
