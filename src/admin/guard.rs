@@ -2,8 +2,8 @@
 //! client certificate and the headers of browsers.
 //!
 //! The rule (docs/design.md#the-admin-port): probes and metrics are open. The API changes the
-//! criteria by which agents are judged, so it answers only on a loopback address, or to callers
-//! with a token or a client certificate.
+//! criteria by which agents are judged, so it answers only callers with the configured token and
+//! client certificate, or, if neither is configured, only on a loopback address.
 //!
 //! On a loopback address, every web page in a browser on the machine can reach the port too: by
 //! cross-origin requests, or under its own name, if that name suddenly resolves to 127.0.0.1 (DNS

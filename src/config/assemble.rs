@@ -89,7 +89,8 @@ pub struct RecentTraces {
     /// Maximum bytes of remembered traces; 0 remembers none. `auto` is 10 % of `memory.limit`; 15 %
     /// in a judge of a Kafka topic.
     pub max_size: Amount,
-    /// Time for which a closed trace is remembered; late spans within this time revise its scores.
+    /// Time for which a closed trace is remembered; late spans within this time can revise its
+    /// scores.
     pub ttl: Duration,
 }
 

@@ -1,6 +1,6 @@
 //! Suggests rewrites of criteria that people paste from the reference documents of other tools. The
-//! fields of an evaluator are accepted unchanged; the levels around the fields are rejected, with
-//! the exact rewrite.
+//! fields of an evaluator are accepted in snake case; camel case and the levels around the fields
+//! are rejected, with a rewrite.
 
 use located::{Node, Reader, Rewrite, to_yaml};
 use serde::Deserialize;

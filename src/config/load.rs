@@ -44,7 +44,8 @@ pub struct Loaded {
     pub files: Vec<PathBuf>,
 }
 
-/// The source of each value, by dotted key, and the file of each criterion, by name.
+/// The source of each given value, by dotted key, and the file of each criterion from a file, by
+/// name.
 #[derive(Debug, Clone, Default)]
 pub struct Origins {
     values: BTreeMap<String, Origin>,

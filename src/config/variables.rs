@@ -329,8 +329,9 @@ fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Returns true for a variable that Kubernetes sets in pods with a Service named `spanscore` (or
-/// `spanscore-…`): `SPANSCORE_SERVICE_HOST`, `SPANSCORE_PORT_4317_TCP_ADDR` and so on.
+/// Returns true for the name of a variable that Kubernetes may have set in a pod beside a Service
+/// named `spanscore` (or `spanscore-…`): `SPANSCORE_SERVICE_HOST`, `SPANSCORE_PORT_4317_TCP_ADDR`
+/// and so on.
 fn is_service_link(name: &str) -> bool {
     if name.contains("__") {
         return false;

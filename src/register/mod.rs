@@ -2,8 +2,8 @@
 //! the API. The active set is immutable, and a change replaces all of it.
 //!
 //! A change holds one lock from the check of its precondition to the swap, so no writer overwrites
-//! the change of another writer unnoticed. Readers and the scoring threads take no lock. REST and
-//! gRPC call the same functions and show the same views; they differ in encoding only.
+//! the change of another writer unnoticed. Reading the criteria takes no lock. REST and gRPC call
+//! the same functions and show the same views; they differ in encoding only.
 
 pub mod merge;
 

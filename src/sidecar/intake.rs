@@ -42,7 +42,7 @@ pub(super) struct RequestIntake {
     pub(super) forward: ForwardHandle,
     pub(super) scoring: Option<ScoringQueue>,
     pub(super) onlookers: Onlookers,
-    /// The log of requests, for requests that are scored and not forwarded.
+    /// The log of requests, for requests that are scored and not forwarded to a downstream.
     pub(super) journal: Option<JournalLog>,
     pub(super) rules: Arc<ArcSwap<Rules>>,
     pub(super) started: Instant,

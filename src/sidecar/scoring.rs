@@ -1,7 +1,6 @@
 //! The scoring queue and its threads. Batches are divided among the threads by trace id. Each
-//! thread has a queue in the order of arrival, and all queues share a limit in bytes. Judging has
-//! separate threads, because judging a huge trace may take long, and telemetry must not wait for
-//! it.
+//! thread has a queue, and all queues share a limit in bytes. Judging has separate threads, because
+//! judging a huge trace may take long, and telemetry must not wait for it.
 
 mod shared;
 mod shared_traces;

@@ -56,7 +56,8 @@ events! {
         tracing::info!(?partitions, "partitions {what}");
     }
 
-    /// The metadata of a committed offset cannot be used: another program has set the offset.
+    /// The metadata of a committed offset cannot be used, for example because another program has
+    /// set the offset.
     ProgressUnknown { partition: i32, offset: u64, why: String } () {
         tracing::warn!(
             partition,

@@ -1,5 +1,5 @@
-//! A scoring thread: receives batches from its queue, and whenever a batch or a deadline is due,
-//! runs the pipeline of its partition at the current time.
+//! A scoring thread: receives batches from its queue, and whenever a batch arrives or a deadline is
+//! due, runs the pipeline of its partition.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
