@@ -45,7 +45,7 @@ impl Unusable {
 /// file, if there is one.
 ///
 /// # Errors
-/// Returns all problems of all sources.
+/// Returns an error if the file is unreadable, and otherwise all problems of all sources.
 pub fn load(
     global: &Global,
     environment: &BTreeMap<String, String>,
@@ -83,7 +83,7 @@ pub fn load_sound(
 /// Like [`load`], for a given file.
 ///
 /// # Errors
-/// Returns all problems of all sources.
+/// Returns an error if the file is unreadable, and otherwise all problems of all sources.
 pub fn load_file(
     path: Option<&Path>,
     global: &Global,

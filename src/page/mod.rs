@@ -45,7 +45,7 @@ use history::History;
 use memory::RunMemory;
 use specimens::Specimens;
 
-/// Maximum number of remembered spans that look like tool calls: one for each name and service.
+/// Maximum number of [`UnrecognisedSeen`]: one for each service and span name.
 const MAX_UNRECOGNISED: usize = 32;
 
 /// Maximum number of attempts to propose a setting for a span.
@@ -106,7 +106,8 @@ struct PageState {
     clock: fn() -> Now,
 }
 
-/// A span that looks like a tool call and that no convention recognised.
+/// Traces of a service that look like an agent's, but in which no convention recognised a tool call
+/// or an agent run.
 struct UnrecognisedSeen {
     service: Arc<str>,
     span_name: Option<Arc<str>>,
@@ -232,7 +233,7 @@ impl Page {
         assets::routes()
     }
 
-    /// Returns the size of the memory of runs, for `/metrics`.
+    /// Returns the metrics of the memory of runs.
     pub fn metrics(&self) -> MetricsSource {
         let page = self.clone();
         Arc::new(move |metrics| {

@@ -191,7 +191,7 @@ impl Register {
         })
     }
 
-    /// Returns the status of each destination: its last answer and its last failure.
+    /// Returns the status of each destination.
     fn destinations(&self) -> Vec<Value> {
         let Now {
             instant,

@@ -128,7 +128,7 @@ metrics! {
     traces_torn: Counter[] = "spanscore_traces_torn_total";
     /// Traces with neither a tool call nor an agent run, which are not judged
     traces_without_trajectory: Counter[] = "spanscore_traces_without_trajectory_total";
-    /// Spans forwarded unscored because the scoring queue was full
+    /// Spans forwarded unscored because the scoring queue was full or the journal was unreadable
     unscored_spans: Counter[] = "spanscore_unscored_spans_total";
 
     /// 1 if the configuration files contain changes that need a restart

@@ -1,5 +1,5 @@
-//! Checks the sections that describe peers: whether the endpoint fits the protocol, and the TLS
-//! settings and headers.
+//! Checks the sections that describe peers: the endpoint, the protocol, the TLS settings and the
+//! headers. Also checks `forward`, `scoring` and the TLS settings of the receiver.
 
 use std::collections::BTreeMap;
 
