@@ -12,15 +12,14 @@ use crate::support::pages::{assert_current, read};
 const INTRODUCTION: &str = "\
 # Evaluators
 
-Read this page if you write a criterion. (`tests/judge/evaluator_docs.rs` generates it from
-the doc comments of `src/judge/evaluate/evaluators/`.)
+Read this page if you write a criterion. (`tests/judge/evaluator_docs.rs` generates it.)
 
 A criterion has one of these evaluators under `evaluate`. The score is between 0 and 1; the label is
 `pass` if the score reaches the criterion's `threshold` (default 1.0), else `fail`. Two more labels
 say that there is no verdict:
 
-- `not_evaluated`: the trace was cut short and its missing part could change the verdict, or
-  arguments or results that the criterion reads were not captured.
+- `not_evaluated`: for example, the trace was cut short and its missing part could change the
+  verdict, or arguments or results that the criterion reads were not captured.
 - `error`: the criterion cannot be applied to a call that was made, or the run has an expectation
   that cannot be used ([expectations](expectations.md)).
 
@@ -37,17 +36,19 @@ instrumentation if they have the same convention and service, and for `gen_ai`, 
 Explanations show names, counts and positions. Values of arguments and results appear only with
 `explain.values: true`. A value in parentheses after a parameter's name is its default.
 
-A trace that was cut short gets a verdict only if its missing part cannot change it. Below, each
-evaluator says what further calls can change. Missing spans can also show that two calls are the
-same call, reported by client and server, that a call is a hand-off or had other arguments, that the
-clocks of two hosts differ, or that another span is the evaluated span. Therefore, in a trace that
-was cut short:
+A trace was *cut short* if its
+[completeness](reading-scores.md#completeness-did-spanscore-see-the-whole-run) allows only what is
+certain. It gets a verdict only if its missing part cannot change it. Below, each evaluator says
+what further calls can change. Missing spans can also show that two calls are one, reported by
+client and server, a call is a hand-off or had other arguments, the clocks of two hosts differ, or
+another span is the evaluated span. Therefore, in such a trace:
 
 - The order of two calls is certain only if both lie below the same root, or below the same missing
   parent that the SDK marks as local (OTLP flag 0x100).
 - If all calls below a missing parent have the same name, the parent may be a wrapper that reports
-  one of them. So they count as one call of that name, with unknown position, arguments and result.
-  A call without a usable tool name, and a call `transfer_to_X` before an agent X was seen, do not
+  the same call. Of all such calls of one name, at most one counts, and none if another call of that
+  name is certain. Its position and result are unknown, and its arguments unless they are a map. A
+  call without a usable tool name, and a call `transfer_to_X` before an agent X was seen, do not
   count as seen.
 - Absent arguments and results may still arrive; arguments that are not an object may change.
 - A criterion that selects by `agent`, `root` or `attributes` gives no verdict until the root is

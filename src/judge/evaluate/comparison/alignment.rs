@@ -12,7 +12,8 @@ use text::{Clean, code, counted};
 const MAX_ENTRIES: usize = 16;
 /// Maximum number of consecutive entries of one kind that are not folded.
 const MAX_RUN: usize = 6;
-/// In a folded run, the number of entries that stay visible at each end next to a difference.
+/// In a folded run, the number of entries that stay visible: of unexpected calls, the first ones;
+/// of matches, those at each end that borders on a difference.
 const N_SHOWN_OF_RUN: usize = 2;
 
 pub(crate) struct Alignment<'a> {
@@ -102,7 +103,8 @@ impl Alignment<'_> {
         Some((sentence, Some(misplaced)))
     }
 
-    /// Names all expected names that were never called: "`pay` and `ship` were not called".
+    /// Lists expected names that were never called, at most [`MAX_ENTRIES`]: "`pay` and `ship` were
+    /// not called".
     fn never_called(&self) -> String {
         let mut missing: Vec<&str> = Vec::new();
         for name in self.expected {

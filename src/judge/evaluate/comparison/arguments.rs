@@ -30,7 +30,7 @@ pub(crate) fn fit(
         Known::Value(actual) => match (actual.as_object(), agreement) {
             (Some(actual), Agreement::Equal) if expected.len() != actual.len() => Tri::No,
             (Some(actual), _) => contains(actual, expected),
-            // A value that is not an object has no keys, so it satisfies only `{}`.
+            // A value that is not an object has no keys: it contains `{}`, but equals no map.
             (None, Agreement::Contained) => Tri::from(expected.is_empty()),
             (None, Agreement::Equal) => Tri::No,
         },
@@ -51,7 +51,7 @@ fn contains(actual: &Map<String, Value>, expected: &Map<String, Value>) -> Tri {
 /// The differences between the arguments of a call and the expected arguments, without values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum ArgsDifference {
-    /// The arguments were not captured, or they were cut.
+    /// The arguments were not captured, were cut, or may still change.
     Unknown,
     /// The arguments are not a JSON object.
     NoObject,
@@ -103,8 +103,8 @@ impl ArgsDifference {
         Self::Keys(keys)
     }
 
-    /// Returns the number of keys that differ. If the arguments cannot be compared, returns the
-    /// number of expected keys.
+    /// Returns the number of keys that differ. If the arguments are unknown or no object, returns
+    /// the number of expected keys.
     pub(crate) fn n_keys(&self, expected: &Map<String, Value>) -> usize {
         match self {
             Self::Unknown | Self::NoObject => expected.len(),
@@ -112,8 +112,8 @@ impl ArgsDifference {
         }
     }
 
-    /// Returns text such as "`city` differs, `limit` is missing", with the expected and the actual
-    /// value if `explain.values` is set.
+    /// Returns text such as "`city` differs, `limit` is missing". If `explain.values` is set, a key
+    /// that differs is shown with its expected and its actual value.
     pub(crate) fn text(
         &self,
         expected: &Map<String, Value>,

@@ -48,7 +48,7 @@ pub(crate) enum ExpectedPart<'e> {
 }
 
 impl ExpectedPart<'_> {
-    /// Returns whether a call meets the expectation.
+    /// Returns whether a call has the expected arguments or result. Does not compare names.
     fn fits(self, call: usize, captured: &mut CapturedValues<'_>) -> Tri {
         match self {
             Self::Args(args, agreement) => arguments::fit(args, call, captured, agreement),
@@ -96,8 +96,8 @@ impl ExpectedPart<'_> {
         }
     }
 
-    /// Returns the expected and the actual value in the form of UiPath's justification; `None` if
-    /// values are private.
+    /// Returns the expected value and, if known, the actual value in the form of UiPath's
+    /// justification; `None` if values are private.
     fn values(
         self,
         call: Option<usize>,
@@ -214,8 +214,8 @@ impl ExpectedCalls<'_> {
     }
 
     /// Renders the result: the number of met expectations, and a reason for each of the first
-    /// [`MAX_DESCRIBED`] unmet ones. The details have one line per expectation under the key
-    /// `justification`, as in UiPath's evaluators.
+    /// [`MAX_DESCRIBED`] unmet ones. The details have one line per expectation, as in UiPath's
+    /// evaluators; `justification` is their key.
     pub(crate) fn report(
         &self,
         found: &Assignment,

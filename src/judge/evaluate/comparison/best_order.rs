@@ -115,7 +115,8 @@ impl Fits {
     }
 
     /// Pairs as many calls as possible in an order that the times allow: no call runs before a call
-    /// that is paired with an earlier expected call. `None` if the search exceeds its limits.
+    /// that is paired with an earlier expected call. `None` if the search or the table exceeds its
+    /// limits.
     pub(crate) fn in_best_order(&self, intervals: &Intervals) -> Option<Pairs> {
         if self.is_line(intervals) {
             return self.in_list_order();

@@ -67,14 +67,15 @@ pub(crate) enum Known<T> {
     Value(T),
     /// The call has no value: other calls recorded in the same way have one, so capture is on.
     None,
-    /// Not captured, or cut.
+    /// Not captured, cut, or may still change because the trace was cut short.
     Unknown,
 }
 
 /// The outcome of following a path in all calls read so far.
 struct Followed {
     led: Tri,
-    /// The first call without a value at the path, and the reason, such as "missing".
+    /// The first call that lacks a value at the path, or at the path in one element, and the
+    /// reason, such as "missing".
     lacking: Option<(usize, &'static str)>,
 }
 
@@ -123,7 +124,8 @@ impl<'a> CapturedValues<'a> {
         Tri::from(search())
     }
 
-    /// Spends work from the budget; sets `missing.too_long_to_search` if too little is left.
+    /// Spends work from the budget; if too little is left, sets `missing.too_long_to_search` and
+    /// returns `false`.
     pub(crate) fn spend_searching(&mut self, cost: u64) -> bool {
         let is_left = self.spend(cost);
         self.missing.too_long_to_search |= !is_left;
@@ -182,7 +184,7 @@ impl<'a> CapturedValues<'a> {
     }
 
     /// Records whether a call has a value at a path, and if not, the reason, such as "missing". The
-    /// reason is reported only if another call has a value at the path.
+    /// reason is reported only if some call has a value at the path.
     pub(crate) fn note_followed(
         &mut self,
         call_idx: usize,
@@ -228,8 +230,9 @@ impl<'a> CapturedValues<'a> {
     }
 
     /// Returns the values at a path of a call; a cut value yields only the part before the cut.
-    /// `None` if nothing is known. Does not record a cut value as missing: if the answer depends on
-    /// it, the caller calls [`Self::note_cut`].
+    /// `None` if nothing is known, if the path names a key of arguments that are no map, or if the
+    /// budget is used up. Does not record a cut value as missing: if the answer depends on it, the
+    /// caller calls [`Self::note_cut`].
     pub(crate) fn at(&mut self, call_idx: usize, path: &ValuePath) -> Option<PathValues<'a>> {
         let cut = self.missing.cut;
         let known = self.known(call_idx, path.of_result);
@@ -272,8 +275,9 @@ impl<'a> CapturedValues<'a> {
         found
     }
 
-    /// Returns true if an outer span of this call may still arrive and write the number
-    /// differently, such as `1000.0` for `1000`.
+    /// Returns true if the value is a number among the arguments that an outer span of this call,
+    /// which may still arrive, could write differently, such as `1000.0` for `1000`. Then also
+    /// calls [`Self::note_cut`].
     pub(crate) fn may_be_respelled(
         &mut self,
         value: &Value,
@@ -288,7 +292,7 @@ impl<'a> CapturedValues<'a> {
         may_be
     }
 
-    /// Records a call whose answer depends on a cut value.
+    /// Records a call whose answer depends on a value that is cut or may still change.
     pub(crate) fn note_cut(&mut self, call_idx: usize) {
         self.missing.cut = self.missing.cut.or(Some(call_idx));
     }

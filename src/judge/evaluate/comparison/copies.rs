@@ -11,7 +11,8 @@ use super::value_path::PathValues;
 /// chance.
 const MIN_WHOLE: usize = 8;
 
-/// Maximum bytes of one value that are indexed. The index needs about 40 bytes for each byte.
+/// Maximum [`cost`] of a value that is indexed, one unit per byte and 16 per text. The index needs
+/// about 40 bytes for each byte.
 const MAX_INDEXED: u64 = 1 << 20;
 
 /// Spends work from a budget; returns `false` if too little is left.
@@ -106,7 +107,7 @@ pub(crate) struct Source<'t, 'v> {
     copied: Copied,
     texts: &'t TextLeaves<'v>,
     /// For [`Copied::Shared`]: maps each substring of the required length to the text from that
-    /// substring on. `None` if the texts are too large to index.
+    /// substring on. `None` if the texts are too large to index, or the budget is used up.
     runs: Option<HashMap<&'v str, &'v str>>,
 }
 
@@ -126,8 +127,9 @@ impl<'t, 'v> Source<'t, 'v> {
         }
     }
 
-    /// Returns whether `other` contains a copy, and the copy's length in characters. `None` if the
-    /// budget is used up.
+    /// Returns whether the values `a` (this source) and `b` (`other`) share text as `copied`
+    /// requires, and the length of a copy in characters. `None` if the budget is used up while
+    /// searching.
     pub(crate) fn copy_in(
         &self,
         other: &TextLeaves<'_>,

@@ -19,7 +19,7 @@ pub const UNEXPECTED: u32 = u32::MAX;
 pub type Subsequence = Vec<(usize, usize)>;
 
 /// Returns the positions of one longest common subsequence, ascending in both sequences; `None` if
-/// the table would exceed its limit.
+/// the table would exceed its limit, unless all expected names match.
 ///
 /// `expected` contains small integers; the largest decides the memory used. An integer in `actual`
 /// that is not in `expected` matches nothing. If there are several longest subsequences, the result
@@ -31,9 +31,9 @@ pub fn common_subsequence(actual: &[u32], expected: &[u32]) -> Option<Subsequenc
 }
 
 /// Matches all expected names, each with the last call that can be its match; `None` if that is
-/// impossible. If all names match, the walk back finds the same result: it drops a call rather than
-/// a name if both cost nothing. Most agents behave as expected, so this shortcut saves most of the
-/// work.
+/// impossible. If all names match, the walk back finds the same result: dropping a name would lose
+/// a match, so it drops only calls. Most agents behave as expected, so this shortcut saves most of
+/// the work.
 fn whole(actual: &[u32], expected: &[u32]) -> Option<Subsequence> {
     let mut n_left = expected.len();
     let mut pairs = Vec::with_capacity(n_left);

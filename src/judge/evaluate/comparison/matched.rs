@@ -38,7 +38,7 @@ pub(in crate::evaluate) struct Matched {
 }
 
 impl Matched {
-    /// Returns the number of entries that need no change.
+    /// Returns the length of the longer list (expected calls or calls made), minus the changes.
     pub(crate) fn n_unchanged(&self) -> usize {
         let n_changes = self
             .entries
@@ -49,8 +49,9 @@ impl Matched {
     }
 }
 
-/// Lists every expected call and every call once, in the order of the expected calls. With
-/// `finds_moved`, matching calls that are still unpaired are paired out of order.
+/// Lists every expected call and every call once, in the order of the expected calls, up to
+/// [`MAX_KEPT`] entries. With `finds_moved`, matching calls that are still unpaired are paired out
+/// of order.
 pub(crate) fn alignment(
     (n_expected, calls): (usize, &[usize]),
     pairs: &[(usize, usize)],
@@ -73,8 +74,8 @@ pub(crate) fn alignment(
         partner[expected] = Some((kind, call));
         is_paired[call] = true;
     }
-    // Each unpaired expected call is compared with all calls, so their number is limited. Whether a
-    // call is marked as moved does not change the score.
+    // Each unpaired expected call is compared with all calls, so the number of these expected calls
+    // is limited. Whether a call is marked as moved does not change the score.
     const MAX_MOVED: usize = 256;
     let unpaired = (0..n_expected).filter(|expected| partner[*expected].is_none());
     let unpaired: Vec<usize> = unpaired

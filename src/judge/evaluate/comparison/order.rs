@@ -1,4 +1,4 @@
-//! Orders calls by time. A call is an interval, and two overlapping calls have no order.
+//! Orders calls by time. A call is an interval. By default, two overlapping calls have no order.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -36,9 +36,11 @@ const NEVER: i64 = i64::MAX / 2;
 pub(crate) struct Intervals {
     pub(crate) start: Vec<i64>,
     pub(crate) end: Vec<i64>,
-    /// The start of each call in Unix nanoseconds, even if its group counts as one interval.
+    /// The start of each call in Unix nanoseconds, even if its group counts as one interval;
+    /// `-NEVER` for an unplaced call.
     begun: Vec<i64>,
-    /// The end of each call in Unix nanoseconds, even if its group counts as one interval.
+    /// The end of each call in Unix nanoseconds, even if its group counts as one interval;
+    /// [`NEVER`] for an unplaced call.
     done: Vec<i64>,
     /// True for calls whose times are unknown.
     untimed: Vec<bool>,
@@ -58,8 +60,9 @@ pub(crate) enum Near {
 
 impl Intervals {
     /// Ranks the starts and ends. At the same instant, starts come before ends, and calls retain
-    /// their order in the list. Calls read from model messages have no times: calls of one reply
-    /// are concurrent. A call without a known time overlaps all calls and is near to each of them.
+    /// their order in the list. Calls read from model messages have no times: unless no calls count
+    /// as concurrent, calls of one reply do. A call without a known time overlaps all calls and is
+    /// near to each of them.
     pub(crate) fn new(trajectory: &Trajectory, concurrency: Concurrency) -> Self {
         let concurrency = match (trajectory.from_messages, concurrency) {
             (true, Concurrency::Interval) => Concurrency::Reply,
@@ -222,7 +225,7 @@ impl Intervals {
         (self.start[call], self.begun[call], call)
     }
 
-    /// Returns true if `x` had ended when `y` began.
+    /// Returns true if the interval of `x` ends before that of `y` begins.
     pub(crate) fn is_before(&self, x: usize, y: usize) -> bool {
         self.end[x] < self.start[y]
     }

@@ -46,7 +46,7 @@ pub struct AlignmentRow {
     /// Numbers or a reason, if the row needs them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// True if the row lowers the score.
+    /// True if outputs mark the row as a fault.
     pub fault: bool,
 }
 

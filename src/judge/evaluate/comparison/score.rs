@@ -103,8 +103,7 @@ pub(crate) struct Score<E> {
     pub(crate) may_fault: bool,
     /// Evidence that the evaluator needed but that was not captured.
     pub(crate) missing: Missing,
-    /// The first value that a pattern or condition could not match because the value is not text,
-    /// or that a sum needs but that is missing.
+    /// The first value that the criterion could not use.
     pub(crate) unusable: Option<UnusableValue>,
     /// The criterion's paths at which calls have values.
     pub(crate) paths: PathsSeen,
@@ -159,13 +158,14 @@ pub(crate) fn all_or_nothing(holds: bool) -> f64 {
 /// A judgement in the form that outputs show.
 #[derive(Debug, Default)]
 pub(crate) struct Rendered {
-    /// One or two sentences for people.
+    /// The explanation for people.
     pub(crate) text: String,
     /// The calls to blame, as indices in the trajectory.
     pub(crate) offending: Vec<usize>,
     /// Rows that show expectations next to calls.
     pub(crate) rows: Vec<AlignmentRow>,
-    /// The reference evaluator's own justification fields, a JSON object.
+    /// The evaluator's details, a JSON object; fields that a reference evaluator has, too, are
+    /// named as there.
     pub(crate) details: Value,
 }
 
@@ -189,8 +189,8 @@ pub(crate) struct CallError {
     pub(crate) error: EvaluationError,
 }
 
-/// A value that no pattern matches because it is not text, or a value that a sum needs and that is
-/// missing.
+/// A value that no pattern matches because it is not text, or a value that is missing although a
+/// condition, a sum or `same` reads it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct UnusableValue {
     /// The value's call, as an index in the trajectory.
@@ -216,8 +216,9 @@ pub(crate) enum ReadBy {
     Key,
 }
 
-/// The paths of a criterion at which calls have values. Only calls that match the rest of the
-/// pattern count. Each mask has one bit for each of the first 64 paths.
+/// The paths of a criterion at which calls have values, and those at which none has one; other
+/// paths are unknown. Only calls that match the rest of the pattern count. Each mask has one bit
+/// for each of the first 64 paths.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PathsSeen {
     /// Paths at which some call has a value.
@@ -254,13 +255,14 @@ pub(crate) struct Missing {
     pub(crate) unknown_tokens: Option<UnknownTokens>,
     /// The first call whose time is unknown.
     pub(crate) untimed: Option<usize>,
-    /// The first call that has a cut value, or whose span had not ended.
+    /// The first call with a value that is cut, is in no message, or may still change because the
+    /// trace was cut short.
     pub(crate) cut: Option<usize>,
     /// Set if an earlier turn of the session may have made the call that a rule requires: an index
     /// in `EarlierTurns::names`, or `None` if only an unseen turn could have made the call.
     pub(crate) earlier_turn: Option<Option<usize>>,
-    /// The first call with an argument that cannot be compared: NaN, an infinity, or a number
-    /// outside the range of an `f64`.
+    /// The first call with a value that cannot be compared: NaN, an infinity, or a number outside
+    /// the range of an `f64`.
     pub(crate) incomparable: Option<usize>,
     /// The first call with a value that is not a number although an order or a sum reads it, and
     /// the value's path.

@@ -172,7 +172,8 @@ pub struct PathValues<'v> {
     pub(crate) values: SmallVec<[&'v Value; 1]>,
     /// True if more values may lie behind a cut.
     pub(crate) is_open: bool,
-    /// True if there is no value at the path, or none in at least one element under `*`.
+    /// True if there is no value at the path, or none in at least one element under `*`. An empty
+    /// list under `*` lacks nothing, and a value behind a cut may exist.
     lacks_value: bool,
     /// True if the path names a key of arguments that are not a map.
     pub(crate) lacks_map: bool,

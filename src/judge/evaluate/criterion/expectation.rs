@@ -92,8 +92,9 @@ impl Expectation {
         }
     }
 
-    /// Checks the expectation's fields against all criteria with the same evaluator. Returns
-    /// warnings, each with a criterion's name.
+    /// Checks the expectation's fields against all criteria with the same evaluator or, if there
+    /// are none, on their own (as [`EXAMPLE`]). Returns the warnings that the criteria did not have
+    /// before, each with a criterion's name.
     ///
     /// # Errors
     /// Returns an error for the first criterion that rejects the fields.
@@ -160,8 +161,8 @@ impl Expectation {
         criteria.iter().map(replaced).collect()
     }
 
-    /// Returns the criterion [`EXAMPLE`]. It judges the run if no selected criterion has the
-    /// expectation's evaluator.
+    /// Returns the criterion [`EXAMPLE`], or its error. It judges the run if no selected criterion
+    /// has the expectation's evaluator.
     pub(crate) fn on_its_own(&self) -> Applied {
         match self.evaluator(None, EXAMPLE) {
             Ok(evaluator) => Ok(Arc::new(Criterion::of_all(EXAMPLE, evaluator, None))),

@@ -28,8 +28,8 @@ pub struct InvalidCriterion {
 }
 
 impl InvalidCriterion {
-    /// Creates an invalid criterion for every trajectory; its revision is derived from `text`, the
-    /// rejected text.
+    /// Creates an invalid criterion for every trajectory; its revision is derived from `text`: the
+    /// rejected text, or the id of the run's example.
     pub(crate) fn new(
         name: &str,
         evaluator: &'static str,
@@ -69,7 +69,8 @@ impl InvalidCriterion {
         invalid
     }
 
-    /// Returns the revision, a digest of the rejected text and of the criterion's own fields.
+    /// Returns the revision, a digest of the rejected text (or the example's id) and of the
+    /// criterion's own fields.
     pub fn revision(&self) -> &str {
         &self.revision
     }

@@ -71,8 +71,8 @@ impl Criterion {
     }
 
     /// Returns the first 12 hex digits of the SHA-256 of the canonical form (compact JSON with
-    /// sorted keys and all defaults). It does not depend on where the criterion was written, or on
-    /// the order of its keys.
+    /// sorted keys). It does not depend on where the criterion was written, on the order of its
+    /// keys, or on whether defaults are written.
     pub fn revision(&self) -> &str {
         &self.revision
     }
@@ -137,7 +137,8 @@ impl WrittenCriterion {
     /// Compiles the evaluator's patterns and returns the criterion.
     ///
     /// # Errors
-    /// Returns the errors of [`WrittenEvaluator::compile`].
+    /// Returns the errors of [`WrittenEvaluator::compile`], or an error if `alarm` or `scope` does
+    /// not suit the evaluator.
     pub fn compile(self, compiler: &mut PatternCompiler) -> Result<Criterion, Vec<FieldError>> {
         let evaluate = self.evaluate.compile(compiler).map_err(|errors| {
             let errors = errors.into_iter();
@@ -261,7 +262,7 @@ pub struct WrittenCriterion {
     threshold: Option<Threshold>,
 }
 
-/// A name that is not blank.
+/// A name that is neither blank nor reserved.
 #[derive(Debug, Clone)]
 struct Name(String);
 

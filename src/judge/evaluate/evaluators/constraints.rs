@@ -26,12 +26,12 @@ use crate::extract::Trajectory;
 /// Did the calls follow rules about their order, number and values?
 ///
 /// # What it checks
-/// Checks rules, each written with one template of the process language DECLARE. The *activations*
-/// of a rule are the calls that it checks, or the run. For example, `precedence: { a, b }` checks
-/// each call `b`, and requires a call `a` before it. The *partner* of an activation is the call
-/// that it needs, or that is forbidden. The score of a rule is the share of its activations that
-/// are satisfied, or 1 if it has no activations. The evaluator's score is the mean over all rules.
-/// Use `select.calls` to exclude runs without activations.
+/// Checks rules, each written with one template: `total`, or a template of the process language
+/// DECLARE. The *activations* of a rule are the calls that it checks, or the run. For example,
+/// `precedence: { a, b }` checks each call `b`, and requires a call `a` before it. The *partner* of
+/// an activation is the call that the rule requires or forbids for it. The score of a rule is the
+/// share of its activations that are satisfied, or 1 if it has no activations. The evaluator's
+/// score is the mean over all rules. Use `select.calls` to exclude runs without activations.
 ///
 /// A call is an interval of time. It is *before* another call if it ended before the other call
 /// began. Two calls that overlap have no order.
@@ -39,8 +39,7 @@ use crate::extract::Trajectory;
 /// # Why
 /// Teams write rules, not lists: authenticate before every transfer, read a file before editing
 /// that file, use an approval once, run tests after the last edit, never act twice on one order.
-/// [rules.md](rules.md) has eighteen rules to copy, each with a run that satisfies it and a run
-/// that violates it.
+/// [rules.md](rules.md) has eighteen rules to copy, each with a satisfying and a violating run.
 ///
 /// # Example
 /// ```yaml
@@ -56,7 +55,7 @@ use crate::extract::Trajectory;
 /// three scores 1.
 ///
 /// # Parameters
-/// - `rules`: at least one; each has the name of one template, with its fields.
+/// - `rules`: at least one template, each with its fields.
 /// - `concurrency` (`interval`): the calls that count as overlapping. `interval`: calls that
 ///   overlap in time. `reply`: also calls that one model reply requested, even if they ran one by
 ///   one, because none of them could use the result of another. `none`: calls never overlap; they
@@ -91,20 +90,18 @@ use crate::extract::Trajectory;
 ///   the rule. For each call `a`, spanscore adds up the values of this call and of all calls `a`
 ///   that started earlier or at the same time. With `within`, an earlier call counts only if it
 ///   started at most this long before this call; with `same`, only if it agrees with this call on
-///   every path. If `*` selects several values of a call, all of them are added; a call without a
-///   value adds nothing. Sums are exact up to 38 digits. If no call has a value at `of`, the path
-///   may be misspelt: there is no verdict. If only some calls have a value at `of` or at a path of
-///   `same`, the explanation and `/v1/status` name the first call without one.
+///   every path. All values that `*` selects are added; a call without a value adds nothing. Sums
+///   are exact up to 38 digits. If no call has a value at `of`, the path may be misspelt: there is
+///   no verdict.
 /// - `within`: the longest gap between two calls, from the end of the earlier to the start of the
-///   later. Two calls further apart neither satisfy nor violate the rule.
+///   later. A call further away is no partner: it meets no requirement, and is not forbidden.
 /// - `same`: both calls must agree on every path. A path is `args` or `result` with keys, indices
 ///   or `*` (every element), such as `args.path`; `{ a: result.items.*.id, b: args.id }` compares
 ///   one path of `a` with another of `b`. Two calls agree if they share a value, equal as JSON. A
 ///   value that is absent or null agrees with nothing. A result that is JSON text is parsed first
 ///   (`7` is a number). Any other result is one text, which only the path `result` selects. In
-///   `alternate_…` rules, a call counts as in between only if it agrees with the activation. If no
-///   call of the run has a value at a path, the explanation says that the path may be misspelt. If
-///   no run has a value there, `/v1/status` says so, too.
+///   `alternate_…` rules, a call counts as in between only if it agrees with the activation.
+///   Missing values at a path of `same`, or at `of`, are reported as under [Values](#values).
 /// - `compare`, in an entry of `same` such as `{ a: result, b: args.body, compare: a_in_b }`,
 ///   requires a literal copy instead of equal values (`equal`, the default). `a_in_b`: a text of at
 ///   least 8 characters at `a` is inside a text at `b`. `b_in_a`: every text or number at `b`
@@ -113,7 +110,7 @@ use crate::extract::Trajectory;
 ///   characters. In a list or a map, every text and number is compared as written; empty texts are
 ///   ignored. A copy that was translated, summarised or encoded is not found: a satisfied rule
 ///   means only that no literal copy was seen.
-/// - `overlap`: the verdict if overlapping calls could have run in several orders, and only some of
+/// - `overlap`: the outcome if overlapping calls could have run in several orders, and only some of
 ///   these orders satisfy the rule: `fail`, `pass` or `not_evaluated`. Default: `fail` for rules
 ///   that require an order, `pass` for rules that forbid one (`not_…`).
 ///
@@ -126,7 +123,7 @@ use crate::extract::Trajectory;
 /// messages have no times and no failures: the calls of one reply overlap, and evidence for
 /// `within` and `error` is missing. A call whose span has no start, or ends before it starts, may
 /// have run at any time: if a rule's outcome depends on that time, it is open. A rule compares each
-/// activation with each possible partner. After 134 million steps (many thousand calls), the
+/// activation with each possible partner. After 134 million comparisons (many thousand calls), the
 /// remaining activations are open.
 ///
 /// Details: `rules`, one entry per rule:
@@ -145,8 +142,9 @@ use crate::extract::Trajectory;
 /// # When the trace was cut short
 /// Further calls can have any position, so few outcomes are certain. A satisfied `existence` stays
 /// satisfied. So do `coexistence` and `responded_existence` without `within` and `same`, once the
-/// other kind was called. An exceeded `absence` or `exactly`, and a violated `not_succession` or
-/// `not_coexistence`, stay violated. So does an exceeded `total`, unless a negative value was seen.
+/// other kind was called. An exceeded `absence` or `exactly`, a violated `not_coexistence` and,
+/// except with `concurrency: reply`, a violated `not_succession` stay violated. So does an exceeded
+/// `total`, unless a negative value was seen.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Constraints {
@@ -288,7 +286,8 @@ impl Evaluate for Constraints {
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
         let mut named = Vec::new();
         for rule in &self.rules {
-            // These four templates require calls. A run without calls satisfies all others.
+            // These templates require a call `a`, `init` and `end` only in a run with calls. A run
+            // that never calls the tools of another template satisfies it.
             let is_expected = matches!(
                 rule,
                 Rule::Existence(_) | Rule::Exactly(_) | Rule::Init(_) | Rule::End(_)

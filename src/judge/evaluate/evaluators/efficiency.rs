@@ -44,8 +44,8 @@ use crate::extract::Trajectory;
 /// - `max_repeats`: how often a call, or a block of 2 to 6 calls, was immediately repeated with the
 ///   same names and arguments.
 /// - `max_duplicates`: calls with the name and arguments of an earlier call, anywhere in the run.
-/// - `max_duration`: the time from start to end of the evaluated span, such as `2m`; for log
-///   records, from the first start to the last end.
+/// - `max_duration`: the time from start to end of the evaluated span, such as `2m`; for a run of
+///   log records, from the first start to the last end.
 /// - `max_model_calls`: model calls, including failed ones, excluding embeddings.
 /// - `max_input_tokens`, `max_output_tokens`, `max_tokens`: tokens that models read, tokens that
 ///   models wrote, and the sum of both.
@@ -65,9 +65,8 @@ use crate::extract::Trajectory;
 /// calls alone exceed it, else it is open. If a model call recorded only a total, the total counts
 /// only for `max_tokens`. Totals that agents recorded are read only if there is no model span.
 /// Without model spans and totals, all limits on models are open, because the run may have made
-/// unrecorded model calls. There is one exception: if one of the service's latest 200 traces has a
-/// model span, the service records its model calls, and `max_model_calls` counts 0 calls. The
-/// exception does not apply with `assemble.peers`, or to spans read from a Kafka topic.
+/// unrecorded model calls. Exception: if one of the service's latest 200 traces has a model span,
+/// `max_model_calls` counts 0 calls (not with `assemble.peers` or spans from Kafka).
 /// [conventions.md](conventions.md#shared-attributes) lists the attributes that are read. A sidecar
 /// stores them only while a criterion has a limit on models.
 ///
@@ -315,7 +314,7 @@ impl Efficiency {
         number.map(|Most(number)| u64::from(number))
     }
 
-    /// Returns true if the limit is satisfied so far; false if the duration is unknown.
+    /// Returns true if the limit is satisfied so far; false if the number is unknown.
     fn is_kept_so_far(&self, found: &LimitFound) -> bool {
         match (found.kept, found.actual, self.most(found.limit)) {
             (Tri::Maybe, Some(actual), Some(most)) => actual <= most,

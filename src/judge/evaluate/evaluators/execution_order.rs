@@ -105,7 +105,8 @@ impl Over {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct VisitsFound {
-    /// Index pairs (actual, expected) of the longest common subsequence.
+    /// Index pairs (actual, expected) of the longest common subsequence; empty if sets are
+    /// compared.
     pairs: Subsequence,
     /// The nodes visited; empty if calls are compared.
     nodes: Arc<[Arc<str>]>,
@@ -292,7 +293,7 @@ impl ExecutionOrder {
         seen.into_iter().filter(|seen| *seen).count()
     }
 
-    /// Describes whether the expected names came in order. Returns the first entry that differs.
+    /// Describes whether the expected names came in order. Also returns the call or visit to blame.
     fn order_text(
         &self,
         actual: &[&str],

@@ -34,14 +34,14 @@ use crate::extract::Trajectory;
 /// does not.
 ///
 /// # Parameters
-/// - `tool_calls`: entries with `name` and `args`. Empty: the score is 1 if nothing was called,
-///   else 0 (loads with a warning).
+/// - `tool_calls`: entries with `name` and `args`. An empty list loads with a warning, and scores 1
+///   if nothing was called, else 0.
 /// - `strict` (false): 1 if every expected call has a match, else 0.
-/// - `subset` (false): no effect; accepted because the reference has it.
+/// - `subset` (false): no effect; accepted because UiPath's evaluator has it.
 /// - `exact` (false): further keys are forbidden.
 ///
-/// Details: `explained_tool_calls_args`, per expected call `Score: 1.0`, with the values if
-/// `explain.values` is true.
+/// Details: `explained_tool_calls_args`, a text per expected call, such as `Score: 1.0`, with the
+/// values if `explain.values` is true.
 ///
 /// # When the trace was cut short
 /// Further calls can only add matches: a score that has reached the threshold certainly passes, and

@@ -40,11 +40,12 @@ use crate::extract::Trajectory;
 ///
 /// # Parameters
 /// - `tool_calls_count`: for each tool an operator (`=`, `==`, `!=`, `>`, `<`, `>=`, `<=`) and a
-///   whole number, 0 or more. Empty: the score is 1 if nothing was called, else 0 (loads with a
-///   warning).
+///   whole number, 0 or more. An empty map loads with a warning, and scores 1 if nothing was
+///   called, else 0.
 /// - `strict` (false): 1 if every entry is satisfied, else 0.
 ///
-/// Details: `explained_tool_calls_count`, per tool `Actual: 4, Expected: 3, Score: 0.0`.
+/// Details: `explained_tool_calls_count`, a text per tool, such as
+/// `Actual: 4, Expected: 3, Score: 0.0`.
 ///
 /// # When the trace was cut short
 /// Counts can only grow. A lower bound that is reached, or `!=` with a number that is exceeded, is

@@ -20,9 +20,9 @@ use crate::extract::Trajectory;
 /// Compares the names of all calls, in the order of the calls, with the expected order. The score
 /// is the length of the longest common subsequence divided by the number of expected calls: calls
 /// in between do not lower it, a missing or misplaced call does. With `strict` the score is 1 if
-/// the two orders are equal, else 0. Names are compared by code point, case-sensitively. If (number
-/// of calls) × (number of expected names) exceeds 16,777,216, there is a verdict only if all
-/// expected names occur in order.
+/// the two orders are equal, else 0. Names are compared by code point, case-sensitively. Without
+/// `strict`, if (number of calls) × (number of expected names) exceeds 16,777,216, there is a
+/// verdict only if all expected names occur in order.
 ///
 /// # Why
 /// An agent that does the right things in the wrong sequence may ship a purchase before it checks

@@ -29,12 +29,12 @@ use crate::extract::Trajectory;
 /// A call `check_stock` that returned `in stock` matches; `In stock` does not.
 ///
 /// # Parameters
-/// - `tool_outputs`: entries with `name` and `output`, a text. Empty: the score is 1 if nothing was
-///   called, else 0 (loads with a warning).
+/// - `tool_outputs`: entries with `name` and `output`, a text. An empty list loads with a warning,
+///   and scores 1 if nothing was called, else 0.
 /// - `strict` (false): 1 if every expected result was found, else 0.
 ///
-/// Details: `explained_tool_calls_outputs`, per expected result `Score: 1.0`, with the values if
-/// `explain.values` is true.
+/// Details: `explained_tool_calls_outputs`, a text per expected result, such as `Score: 1.0`, with
+/// the values if `explain.values` is true.
 ///
 /// # When the trace was cut short
 /// Further calls can only add matches: a score that has reached the threshold certainly passes, and

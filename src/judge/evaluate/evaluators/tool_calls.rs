@@ -67,11 +67,11 @@ use crate::extract::Trajectory;
 /// Patterns use the syntax of the `regex` crate. Every search takes linear time, so look-around and
 /// back-references are rejected. A value longer than `tools.max_value_size` (16 KiB) is cut when it
 /// is received, and no pattern reads it: a verdict that depends on it is `not_evaluated`. If you
-/// raise that setting, search time grows at most in proportion to pattern × value. The largest
-/// pattern that loads (1 MiB compiled, for example with 10,000 repetitions) can take about a second
-/// for 16 KiB; an ordinary pattern takes 20 ms for 10 MB. `\d`, `\w`, `\b` are ASCII, `\s` is
-/// Unicode white space. A call whose span has not ended satisfies no `required` entry. It can match
-/// `sequence`, and it violates `disallowed` unless the entry reads a result.
+/// raise that setting, search time grows at most in proportion to the pattern's size times the
+/// value's. The largest pattern that loads (1 MiB compiled) can take about a second for 16 KiB; an
+/// ordinary one takes 20 ms for 10 MB. `\d`, `\w`, `\b` are ASCII, `\s` is Unicode white space. A
+/// call whose span has not ended satisfies no `required` entry. It can match `sequence`, and it
+/// violates `disallowed` unless the entry reads a result.
 ///
 /// Details: `passed`, `required_satisfied`, `disallowed_violated`, `sequence_satisfied`; `null` if
 /// open. If a call violates a `disallowed` entry that has `where`, `values` describes the
@@ -130,8 +130,8 @@ struct EntryFound {
     holds: Tri,
     n_calls: usize,
     call_idx: Option<usize>,
-    /// The number of calls with the name that an unsatisfied required entry requires; `None` if
-    /// counting would exceed the budget.
+    /// For a required entry that no call matches, the number of calls with its name; `None` if
+    /// counting would exceed the budget, and for all other entries.
     n_named: Option<usize>,
 }
 
@@ -509,7 +509,7 @@ impl<'a> Look<'a> {
         found
     }
 
-    /// Returns the number of calls whose name matches the entry.
+    /// Returns the number of calls whose name matches the entry; `None` if the budget is used up.
     fn n_named(&mut self, entry: &CallPattern) -> Option<usize> {
         let mut n_named = 0;
         for call in &self.trajectory.tool_calls {

@@ -40,9 +40,8 @@ use crate::extract::Trajectory;
 ///
 /// # Parameters
 /// - `expected_tools`: entries with `tool_name` and, optionally, `parameters`. `null` counts as
-///   absent. The other fields that the reference exports are accepted if they are `null`, and have
-///   no effect. An empty list scores 1 (with `exact_match` only if nothing was called) and loads
-///   with a warning.
+///   absent. The other fields that the reference exports are accepted if they are `null`. An empty
+///   list scores 1 (with `exact_match` only if nothing was called) and loads with a warning.
 /// - `exact_match` (false): no other calls.
 ///
 /// # When the trace was cut short
@@ -92,11 +91,12 @@ pub(in crate::evaluate) enum OrderFound {
     All,
     /// All names match, but a call has unexpected arguments; only with `exact_match`.
     OtherArguments(OtherArguments),
-    /// Not all expected calls were found.
+    /// Not all expected calls were found or, with `exact_match`, other calls were made.
     Departs {
         /// Index pairs (call, expected) of the earliest calls that certainly match.
         pairs: Vec<(usize, usize)>,
-        /// The next call that has the name of the first missing call, but other arguments.
+        /// The next call that has the name of the first missing call, but other arguments; `None`
+        /// with `exact_match`.
         other_arguments: Option<OtherArguments>,
     },
 }

@@ -22,7 +22,7 @@ use crate::evaluate::parameters::optional::written;
 use crate::evaluate::parameters::pattern::FieldError;
 use crate::extract::Trajectory;
 
-/// How well do the calls match a reference, by a measure of your choice?
+/// How well do the calls match a reference, by a score of your choice?
 ///
 /// # What it checks
 /// Pairs expected calls one to one with calls that were made: as many as possible, in order or in
@@ -47,10 +47,10 @@ use crate::extract::Trajectory;
 /// three calls made.
 ///
 /// # Parameters
-/// - `expected`: the calls, each a name or a map with `name` and `args`. Names must be equal;
-///   `args` must be present and equal as JSON. `null` counts as absent. The other fields that ADK
-///   writes for a call are accepted if they are `null`, and have no effect. An empty list loads
-///   with a warning.
+/// - `expected`: the calls, each a name or a map with `name` and `args`. Names must be equal. A
+///   call must have every argument under `args`, with a value equal as JSON; without `args`, any
+///   arguments match. `null` counts as absent. The other fields that ADK writes for a call are
+///   accepted if they are `null`. An empty list loads with a warning.
 /// - `score` or `preset`: set exactly one.
 ///
 /// | `score` | pairs | value |
@@ -356,7 +356,7 @@ impl Matched {
 }
 
 impl TrajectoryMatch {
-    /// Rejects fields that the preset sets.
+    /// Rejects fields that do not suit the preset.
     fn check_preset(&self, preset: Preset) -> Result<(), FieldError> {
         let fixed = [
             ("ordered", self.ordered.is_some()),
@@ -544,7 +544,8 @@ impl TrajectoryMatch {
     }
 
     /// Returns the bounds of the score for the rest of a cut trace. The order of the list is always
-    /// possible, so its pairs are certain. Pairing in any order gives the highest number of pairs.
+    /// possible, so its pairs are certain. Where the order may change, pairing in any order gives
+    /// the highest number of pairs.
     fn for_good(&self, mode: Mode, counted: &Counted, best: &Paired) -> (f64, f64) {
         let (n, m) = (self.expected.len(), counted.calls.len());
         let sure = self.fits(counted, Tri::Yes);

@@ -23,7 +23,7 @@ const MAX_NAME_SIZE: usize = 128;
 const MAX_ATTRIBUTES: usize = 16;
 /// Maximum number of values that are stored for one attribute.
 const MAX_VALUES: usize = 32;
-/// Maximum characters in the sentence about an argument that is not text.
+/// Maximum characters in the sentence about a value that a criterion could not use.
 const MAX_UNUSABLE: usize = 400;
 /// Maximum number of names in a message.
 const MAX_SHOWN: usize = 5;
@@ -46,7 +46,8 @@ pub struct Coverage {
 pub struct CriterionCoverage<'a> {
     /// The criterion's name.
     pub criterion: &'a str,
-    /// The number of trajectories judged while the criterion was active, selected or not.
+    /// The number of trajectories judged while the criterion was active, selected or not; with
+    /// `scope: session`, the number of sessions that it selected.
     pub n_seen: u64,
     /// The number of trajectories that the criterion selected.
     pub n_matched: u64,
@@ -56,9 +57,8 @@ pub struct CriterionCoverage<'a> {
     pub n_alarms: u64,
     /// The time at which the criterion became active, in Unix nanoseconds.
     pub since_unix_nanos: Option<u64>,
-    /// The probable mistake in the criterion: it selects no trajectory, it names tools that no run
-    /// calls, it has a pattern for a value that is not text, or a condition on a path without
-    /// values.
+    /// The probable mistake in the criterion: it selects no trajectory, names tools that no run
+    /// calls, reads a value that is missing or not text, or has a path without values.
     pub problem: Option<String>,
 }
 
@@ -70,11 +70,11 @@ struct Tally {
     n_matched: u64,
     n_earlier_turns: u64,
     n_alarms: u64,
-    /// The number of evaluations in which an argument with a pattern was not text.
+    /// The number of evaluations in which the criterion could not use a value.
     n_unusable: usize,
-    /// Describes the first argument that was not text.
+    /// Describes the first such value.
     unusable: Option<String>,
-    /// The paths of the criterion's conditions at which calls have values, in all evaluations.
+    /// The criterion's paths at which calls have values, in all evaluations.
     paths: PathsSeen,
     /// The last counted trajectory of each pipeline. With `scope: agent`, a trajectory can have
     /// many evaluations but counts once, even if evaluations of two pipelines alternate.
@@ -366,7 +366,8 @@ impl NamesSeen {
     }
 
     /// Returns a sentence with the criterion's tools that no run called, and the tools that runs
-    /// called. A forbidden tool is included only if another spelling of its name was seen.
+    /// called. A tool whose calls are not expected is included only if another spelling of its name
+    /// was seen. `None` if there is no such tool, or too many tools were seen.
     fn uncalled(&self, criterion: &Criterion) -> Option<String> {
         if self.tools.is_full {
             return None;

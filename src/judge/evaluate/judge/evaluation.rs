@@ -53,7 +53,8 @@ pub enum Stage {
     /// The verdict on a closed trace.
     #[default]
     Final,
-    /// An alarm: a `fail` of a trace that is still open, which the final verdict will repeat.
+    /// An alarm: a `fail` of a trace that is still open. The final verdict will repeat it, unless
+    /// the alarm is withdrawn.
     Alarm,
     /// Withdraws an alarm for which there is no final verdict.
     WithdrawnAlarm,
@@ -93,8 +94,7 @@ pub(super) struct Basis {
     /// The missing evidence; only for `not_evaluated`. Boxed because it is rare, and evaluations
     /// are moved often.
     pub(super) missing: Option<Box<Missing>>,
-    /// A value that could not be matched because it is not text, or that a sum needs and that is
-    /// missing.
+    /// The first value that the criterion could not use.
     pub(super) unusable: Option<Box<UnusableValue>>,
     /// The criterion's paths at which calls have values.
     pub(super) paths: PathsSeen,
@@ -105,9 +105,9 @@ pub(super) struct Basis {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluationText {
-    /// One or two sentences for people.
+    /// The explanation for people.
     pub explanation: String,
-    /// The reference evaluator's own justification fields, a JSON object.
+    /// The evaluator's details, a JSON object.
     pub details: Value,
     /// The calls to blame, as indices in the trajectory.
     pub offending: Vec<usize>,
@@ -116,12 +116,12 @@ pub struct EvaluationText {
 // === impl Evaluation ===
 
 impl Evaluation {
-    /// Returns one or two sentences for people.
+    /// Returns the explanation for people.
     pub fn explanation(&self) -> &str {
         &self.text().explanation
     }
 
-    /// Returns the reference evaluator's own justification fields, a JSON object.
+    /// Returns the evaluator's details, a JSON object.
     pub fn details(&self) -> &Value {
         &self.text().details
     }
@@ -265,7 +265,7 @@ impl Evaluation {
         basis.map_or_else(PathsSeen::default, |basis| basis.paths)
     }
 
-    /// Describes the value that could not be matched or added up.
+    /// Describes the first value that the criterion could not use.
     pub(super) fn unusable(&self) -> Option<String> {
         let unusable = self.findings.basis.as_ref()?.unusable.as_ref()?;
         let consequence = match unusable.reader {

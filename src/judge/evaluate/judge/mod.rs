@@ -29,8 +29,8 @@ pub use span_expectations::{FromSpans, SpanExpectations, no_longer_expected, sea
 /// Judges one trajectory by every criterion whose selector matches.
 ///
 /// Evaluations are ordered by the start of the agent run, then by criterion. Evaluations of the
-/// whole trace are sorted with the agent run that is the evaluated span; if the evaluated span is
-/// no agent run, they are first.
+/// whole trace are sorted with the agent run that is the evaluated span; if it is no agent run that
+/// is judged, they are first.
 pub fn judge(
     criteria: &[Arc<Criterion>],
     trajectory: &Arc<Trajectory>,
@@ -207,7 +207,7 @@ fn error(invalid: &Arc<InvalidCriterion>, trajectory: &Arc<Trajectory>) -> Evalu
 }
 
 /// Withdraws the evaluation of a trace or of an agent run to which the criterion no longer applies,
-/// so that no reported `fail` remains. Late spans can show that the run is part of another run, or
+/// so that no reported verdict remains. Late spans can show that the run is part of another run, or
 /// can make a selector stop matching.
 pub fn withdraw(
     criterion: JudgedBy,
@@ -237,7 +237,8 @@ pub fn withdraw(
     without_score(criterion, trajectory, Verdict::NotEvaluated, explanation)
 }
 
-/// Withdraws an alarm of a trace that the criterion no longer judges.
+/// Withdraws an alarm, because the criterion no longer judges the trace or raises no alarms any
+/// more.
 pub fn withdraw_alarm(criterion: JudgedBy, trajectory: &Arc<Trajectory>) -> Evaluation {
     let explanation =
         "withdrawn: the criterion no longer judges this run, or raises no alarms any more";

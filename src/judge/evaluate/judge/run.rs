@@ -57,9 +57,9 @@ impl Expectations {
     }
 }
 
-/// Judges a run by the criteria that select it, with the fields of its case, and by its own
-/// expectations. `case` comes from [`Expectations::case_of`], or from the run's position in a file.
-/// Passes each evaluation to `take` immediately, because a run may have many.
+/// Judges a run by the criteria that select it or that its spans name, with the fields of its case,
+/// and by its own expectation. `case` comes from [`Expectations::case_of`], or from the run's
+/// position in a file. Passes each evaluation to `take` immediately, because a run may have many.
 pub fn judge_run(
     criteria: &[Arc<Criterion>],
     expectations: &Expectations,

@@ -1,5 +1,6 @@
 //! The budget for searching texts with patterns while one trace or one query is judged. Evaluations
-//! spend it in order. An evaluation that would exceed the remaining budget has no verdict.
+//! spend it in order. A search that would exceed the remaining budget is skipped, and its answer is
+//! open.
 
 use crate::evaluate::comparison::captured::MAX_SEARCH;
 use crate::evaluate::comparison::score::Score;

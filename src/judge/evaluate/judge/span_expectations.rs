@@ -27,8 +27,8 @@ const MAX_COST: usize = 64 << 20;
 /// Maximum number of patterns in a run's expectation. Together they are at most as large as one
 /// pattern of a file.
 const MAX_PATTERNS: usize = 32;
-/// Maximum number of further expectation texts of one run that are compared with the first one.
-/// Each of them may compile [`MAX_PATTERNS`] patterns.
+/// Maximum number of further expectation texts of one run that are compiled, to compare them with
+/// the first one. Each of them may compile [`MAX_PATTERNS`] patterns.
 const MAX_SPELLINGS: usize = 4;
 /// Maximum characters of a span's text that an error message quotes.
 const MAX_SHOWN: usize = 64;
@@ -80,8 +80,8 @@ pub struct SpanExpectations {
 }
 
 impl SpanExpectations {
-    /// Parses the expectations of a run with these calls. An expectation longer than `max_size` was
-    /// cut when it was received.
+    /// Parses the expectations of a run with these calls. Expectations of one span that together
+    /// exceed `max_size` were cut when they were received.
     pub fn read(
         attributes: &ExpectationAttributes,
         calls: &[ToolCall],
@@ -230,9 +230,9 @@ fn read_evaluator(
     Ok(evaluator)
 }
 
-/// Describes an expectation that has no key, a repeated key or several keys, instead of only the
-/// evaluator's name. serde_json would only report that it expected a bracket, or that the first key
-/// is unknown.
+/// Describes an expectation whose map does not have exactly one key, the evaluator's name: it has
+/// none, the same key twice, or several. serde_json would report only `expected value`, or that the
+/// first key is unknown.
 fn wrong_number_of_keys(text: &str, error: &serde_json::Error) -> Option<String> {
     let map: Map<String, Value> = serde_json::from_str(text).ok()?;
     let keys: Vec<String> = map.keys().map(|key| format!("`{}`", shown(key))).collect();
@@ -292,8 +292,8 @@ fn unreadable(
     mistake("unreadable_expectation", said, key, &message)
 }
 
-/// Removes values from a serde error, because the error may quote a private argument. Names of
-/// fields and evaluators are not private.
+/// Removes a text value from a serde error, because the error may quote a private argument. Names
+/// of fields and evaluators are not private.
 fn without_values(message: &str) -> String {
     for (start, word) in [
         ("invalid type: string \"", "a string"),

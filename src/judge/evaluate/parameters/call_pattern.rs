@@ -1,5 +1,5 @@
-//! Patterns for single calls: the entries of the lists of `tool_calls`. The evaluator decides what
-//! each list requires.
+//! Patterns for single calls: the entries of the lists of `tool_calls`, of `ignore`, and of the
+//! calls of a rule. The evaluator decides what each list requires.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -173,8 +173,7 @@ impl CallPattern {
         }
     }
 
-    /// Compares the arguments and the result of a call whose name matches and whose position
-    /// matches or may match.
+    /// Compares the arguments and the result of a call whose name and position match or may match.
     fn fit_values(&self, position: Tri, call_idx: usize, captured: &mut CapturedValues<'_>) -> Fit {
         let mut fit = position;
         let args = if self.reads_shortcut() || !self.args.is_empty() {
@@ -230,8 +229,8 @@ impl CallPattern {
         fit
     }
 
-    /// Returns whether the values of a call satisfy all conditions. Records values of the wrong
-    /// kind, unless a known value already excludes the call.
+    /// Returns whether the values of a call satisfy all conditions. Records values that are missing
+    /// or of the wrong kind, unless a known value already excludes the call.
     fn fit_conditions(&self, call_idx: usize, captured: &mut CapturedValues<'_>) -> Tri {
         captured.forgetting(|captured| {
             let (mut fit, mut is_ruled_out) = (Tri::Yes, false);
@@ -292,9 +291,9 @@ impl CallPattern {
         self.result.is_some() || self.conditions.keys().any(|path| path.of_result)
     }
 
-    /// Returns warnings about fields that no call can match. `place` is the path of this call
-    /// pattern. A pattern matches text only, so a pattern that looks like a number, a boolean or
-    /// null was probably meant as a value.
+    /// Returns warnings about fields that no call can match, or that probably mean something else.
+    /// `place` is the path of this call pattern. A pattern matches text only, so a pattern that
+    /// looks like a number, a boolean or null was probably meant as a value.
     pub(crate) fn warnings(&self, place: &str) -> Vec<String> {
         let is_value = |text: &str| {
             serde_json::from_str::<Value>(text)
@@ -556,7 +555,7 @@ impl<L> Entry<L> {
             .collect()
     }
 
-    /// Returns warnings about fields of the entries that no call can match.
+    /// Returns the warnings about the patterns of the entries.
     pub(crate) fn warnings(list: &str, entries: &[Self]) -> Vec<String> {
         let entries = entries.iter().enumerate();
         entries

@@ -42,25 +42,28 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 /// | written | means |
 /// |---|---|
 /// | `EUR`, `7`, `true` | `equals` |
-/// | `[DE, AT]` | `in`. Both short forms reject texts such as `>= 5`: write `{ equals: ">= 5" }` |
+/// | `[DE, AT]` | `in` |
 /// | `{ equals: [1, 2] }` | equals this list |
 /// | `equals`, `not_equals`, `in`, `not_in` | equality as JSON: `7` equals `7.0`, but not `"7"` |
 /// | `gt`, `gte`, `lt`, `lte` | exact decimal order; a lower and an upper bound may be combined |
 /// | `regex`, `contains`, `not_contains` | search a text, or the JSON text of a number or boolean |
 /// | `exists: true`, `exists: false` | there is a value other than null, or there is none |
 ///
+/// The short forms in the first two rows reject texts such as `>= 5`: write `{ equals: ">= 5" }`.
+///
 /// - *Several values.* A path with `*` can select several values. The condition is satisfied if one
-///   value satisfies all its operators together. `not_equals`, `not_in` and `not_contains` are
-///   different: they are satisfied if there is at least one value, and none of the values is equal,
-///   is in the list, or contains the text. So `lt` and `gte` are not opposites under `*`, and
+///   value satisfies all its operators together, so `lt` and `gte` are not opposites. `not_equals`,
+///   `not_in` and `not_contains` are different: they are satisfied if there is at least one value,
+///   and none of the values is equal, is in the list, or contains the text. So
 ///   `{ gt: 1000, not_equals: 5000 }` requires one value above 1000, and no value 5000.
-/// - *No value.* If there is no value, only `exists: false` is satisfied. To accept a missing value
-///   as well, write a second entry. Null counts as a value only for `equals` or `in` with null. If
-///   no call that matches the rest of the pattern has a value at the path, the explanation says
-///   that the path may be misspelt. If no run has a value there, `/v1/status` and `replay` say so,
-///   too. If only some calls have a value there, or only some elements under `*`, the explanation
-///   and `/v1/status` name the first call without one, unless another condition excludes that call
-///   or the condition also has `exists`.
+/// - *No value.* If there is no value, only `exists: false` is satisfied. A second entry can cover
+///   a missing value, but not in `required` or `sequence`, whose entries must all be satisfied.
+///   Null counts as a value only for `equals` or `in` with null. If no call that matches the rest
+///   of the pattern has a value at the path, the explanation says that the path may be misspelt. If
+///   no run has a value there, `/v1/status` and `replay` say so, too. If only some calls have a
+///   value there, or only some elements under `*`, the explanation and `/v1/status` name the first
+///   call without one, unless another condition excludes that call or the condition also has
+///   `exists`.
 /// - *Not a text.* `regex`, `contains` and `not_contains` never match a list or a map. The
 ///   explanation and `/v1/status` name the path and the call of the first such value, unless
 ///   another condition excludes the call.
@@ -70,9 +73,9 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 ///   prevent a verdict.
 /// - A pattern under `args`, such as `args: { x: "^y" }`, matches texts only.
 ///
-/// You can write `where` in every call pattern: in `tool_calls`, in `constraints`, and under
-/// `ignore` in `efficiency`. With `explain.values: true` explanations show a value as JSON: the
-/// text `"1000"` has quotes, the number has none.
+/// `where` is allowed in every call pattern: in `tool_calls`, `constraints`, and `ignore` of
+/// `efficiency`. With `explain.values: true` explanations show a value as JSON: the text `"1000"`
+/// has quotes.
 ///
 /// The evidence for a value decides the answer of a condition; *open* means that the answer is
 /// unknown:
@@ -90,7 +93,7 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 /// | `a_in_b`: `a` is cut, and its beginning is not in an uncut `b` | no |
 /// | `equals` with a text that is cut, and differs before the cut | no |
 /// | `NaN`, or not a number for `gt`, `gte`, `lt` or `lte` | open |
-/// | the search budget is used up | open |
+/// | searching takes too much work (usually half a second a criterion, two a trace) | open |
 ///
 /// A cut value is parsed up to the cut. If a sender writes a key twice and the second value is
 /// behind the cut, the first value counts.
@@ -315,7 +318,7 @@ impl Condition {
             .is_some_and(|mut allowed| allowed.any(Value::is_null))
     }
 
-    /// Returns the kind of a value that the operators never match, if another value could have
+    /// Returns the kind of a value that an operator never matches, if another value could have
     /// changed the answer. The value is a list or a map instead of a text, or it is missing and the
     /// condition has no `exists`.
     pub(crate) fn unmatched(
@@ -371,8 +374,8 @@ impl Condition {
         texts.find(|text| WORDS.contains(text))
     }
 
-    /// Returns an error if no value can satisfy the condition, or if two operators have the same
-    /// meaning.
+    /// Returns an error if the condition is empty, if no value can satisfy it, or if an operator is
+    /// superfluous.
     fn contradiction(&self) -> Option<String> {
         let parts = self.parts();
         let n_of_some = parts

@@ -1,4 +1,4 @@
-//! Whole numbers and durations used as limits. Their errors name the field.
+//! Whole numbers and durations used as limits.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Number;
 use text::{duration_from, duration_text};
 
-/// Parses a whole number of at least `least`. The error names the field.
+/// Parses a whole number of at least `least`. The error about another number names the field.
 pub(crate) fn whole_number<'de, D: Deserializer<'de>>(
     deserializer: D,
     field: &'static str,

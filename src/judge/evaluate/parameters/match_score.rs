@@ -50,7 +50,7 @@ pub(crate) struct Mode {
     pub(crate) concurrency: Concurrency,
 }
 
-/// The settings for a score that compares names only and orders calls by their starts.
+/// Returns the settings for a score that compares names only and orders calls by their starts.
 const fn plain(score: MatchScore) -> Mode {
     Mode {
         score,
@@ -169,7 +169,7 @@ impl MatchScore {
             Self::Precision => of(matched, m),
             Self::Recall | Self::LcsRatio => of(matched, n),
             Self::F1 => of(2 * matched, n + m),
-            // `matched` counts the calls that need no change.
+            // `matched` is the length of the longer list, minus the changes.
             Self::Edit => of(matched, n.max(m)),
         }
     }

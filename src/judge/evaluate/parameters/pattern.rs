@@ -16,8 +16,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// Maximum bytes of automaton states that a search caches. A search that needs more clears the
 /// cache and continues, slower but still in linear time.
 const MAX_CACHE_SIZE: usize = 256 << 10;
-/// Maximum nesting of groups and classes. The default of the `regex` crate, 250, is more than
-/// anybody writes by hand.
+/// Maximum nesting of groups and classes. Nobody nests deeper by hand; the default of the `regex`
+/// crate is 250.
 const MAX_NESTING: u32 = 100;
 
 /// An unanchored regular expression in the syntax of the `regex` crate. `\d`, `\w` and `\b` (and
@@ -64,7 +64,7 @@ pub struct PatternCompiler {
     is_exhausted: bool,
 }
 
-/// A pattern, and its path below the evaluator (keys, and positions as numbers).
+/// A pattern, and its path below `evaluate` (keys, and positions as numbers).
 pub(crate) struct PlacedPattern<'a> {
     pub(crate) path: Vec<String>,
     pub(crate) pattern: &'a mut Pattern,
@@ -77,7 +77,7 @@ pub struct FieldError {
     /// The field's path below the compiled value (keys, and positions as numbers). If a string is
     /// the short form of a map, the path ends with the key whose value the string is.
     pub path: Vec<String>,
-    /// The mistake and its remedy.
+    /// The mistake and, for most mistakes, its remedy.
     pub message: String,
     /// True if the field itself is the mistake, whatever its value.
     pub at_key: bool,
@@ -117,8 +117,9 @@ impl PatternCompiler {
         self.n_compiled
     }
 
-    /// Compiles all patterns of one value. If one pattern fails, none of them counts towards the
-    /// limit, because the value is either parsed again without the failing pattern or rejected.
+    /// Compiles all patterns of one value. If a pattern does not compile, none of them counts
+    /// towards the limit, because the value is either parsed again without that pattern or
+    /// rejected.
     pub(crate) fn compile(
         &mut self,
         patterns: Vec<PlacedPattern<'_>>,
@@ -207,7 +208,7 @@ struct Plain {
 }
 
 impl Pattern {
-    /// Compiles the pattern. The error explains the mistake and the remedy.
+    /// Compiles the pattern. The error explains the mistake.
     fn compile(&mut self, max_size: usize) -> Result<(), String> {
         let source = self.source.as_str();
         let ast = ast::parse::ParserBuilder::new()
@@ -374,7 +375,7 @@ fn last_line(text: &str) -> &str {
 
 // === ASCII classes ===
 
-/// Copies a pattern and replaces the classes that must be ASCII.
+/// Copies a pattern and replaces the classes and word boundaries that must be ASCII.
 struct AsciiClasses<'a> {
     source: &'a str,
     copied: usize,

@@ -1,4 +1,5 @@
-//! The written form of rules over calls. Each rule is a DECLARE template with its fields.
+//! The written form of rules over calls. Each rule is a template with its fields: `total`, or a
+//! template of the language DECLARE.
 
 use std::fmt;
 
@@ -172,7 +173,7 @@ pub struct ExactlyMany {
 pub struct Edge {
     /// The calls that the rule checks.
     pub a: Calls,
-    /// The verdict if calls overlap and only some of their possible orders satisfy the rule.
+    /// The outcome if calls overlap and only some of their possible orders satisfy the rule.
     #[serde(default, deserialize_with = "written")]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Overlap")]
@@ -217,7 +218,7 @@ pub struct Ordered {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
     pub same: Vec<Same>,
-    /// The verdict if calls overlap and only some of their possible orders satisfy the rule.
+    /// The outcome if calls overlap and only some of their possible orders satisfy the rule.
     #[serde(default, deserialize_with = "written")]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Overlap")]
@@ -268,7 +269,7 @@ fn own_paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Same>, D:
     }
 }
 
-/// The verdict on a rule that only some possible orders of overlapping calls satisfy.
+/// The outcome of a rule that only some possible orders of overlapping calls satisfy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
@@ -474,7 +475,8 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Templates<D> {
     }
 }
 
-/// Wraps a visitor of templates, the access to a variant, or the seed that parses its name.
+/// Wraps a visitor of templates, or the access to a variant. ([`Word`] wraps the seed that parses
+/// the variant's name.)
 struct Template<T>(T);
 
 impl<'de, V: Visitor<'de>> Visitor<'de> for Template<V> {

@@ -1,5 +1,5 @@
-//! The paths that `same` lists, at which two calls must agree. [`super::super::rules`] compares the
-//! values.
+//! The paths that `same` lists, at which two calls must agree. [`super::super::rules`] decides
+//! whether calls agree; this module shows the values and their differences.
 
 use std::fmt;
 

@@ -12,7 +12,7 @@ pub(crate) const MAX_LISTED: usize = 100;
 pub(crate) struct Activation {
     /// True if the rule certainly checks the call, false if that depends on missing evidence.
     pub(crate) is_certain: bool,
-    /// Whether the activation satisfies the rule.
+    /// `Yes` if the activation satisfies the rule; `Maybe` if that depends on missing evidence.
     pub(crate) kept: Tri,
     /// True if the activation satisfies the rule, counting unknown evidence as no match.
     pub(crate) kept_so_far: bool,
@@ -64,7 +64,7 @@ pub(crate) enum Lack {
 }
 
 impl Lack {
-    /// Returns true if a further partner would satisfy the rule.
+    /// Returns true if the reason is neither the distance of a partner nor another call in between.
     pub(crate) fn is_for_want(self) -> bool {
         matches!(self, Self::Nothing | Self::Overlap(_))
     }

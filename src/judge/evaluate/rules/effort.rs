@@ -40,7 +40,8 @@ pub(in crate::evaluate) struct LimitFound {
     pub(crate) kept: Tri,
     /// The measured count, or the measured milliseconds rounded up; `None` if unknown.
     pub(crate) actual: Option<u64>,
-    /// Some of the calls that exceed the limit; empty if it is not exceeded.
+    /// Some of the calls that exceed the limit; empty if it is not exceeded, and for limits on the
+    /// duration and on models.
     pub(crate) calls: Vec<usize>,
     /// The number of calls in the repeated block; 1 for all other limits.
     pub(crate) block: usize,
@@ -136,7 +137,8 @@ pub(crate) struct EffortLook<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Made {
     name: u32,
-    /// `None` if the arguments are unknown, `Some(None)` if the call had none.
+    /// `None` if the arguments are unknown or cannot be compared, `Some(None)` if the call had
+    /// none.
     args: Option<Option<u32>>,
 }
 

@@ -17,7 +17,7 @@ use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader, Calls};
 use crate::evaluate::parameters::rule::{Overlap, Rule, RuleShape, TotalOf};
 use crate::extract::Trajectory;
 
-/// The highest possible share after a violation.
+/// An upper bound of the share after a violation, however many activations are satisfied.
 const NEARLY_ONE: f64 = 1.0 - 1e-9;
 
 /// Maximum number of patterns whose matches are cached between rules.

@@ -39,8 +39,8 @@ struct ReadPath {
 /// The values of a call at a path.
 enum Found {
     Unknown,
-    /// The numbers of the values in ascending order, and a text such as "missing" if there are
-    /// none.
+    /// The numbers of the values in ascending order, and a text such as "missing" if a value is
+    /// missing.
     Known(SmallVec<[u32; 1]>, Option<&'static str>),
 }
 
@@ -49,7 +49,7 @@ enum Found {
 pub(crate) struct SharedValues {
     /// One entry for each entry of `same`.
     places: Vec<Place>,
-    /// True if the value of some call is unknown.
+    /// True if it is unknown whether some calls agree.
     pub(crate) has_unknown: bool,
     /// True if there were too many values to compare.
     pub(crate) too_many: bool,
@@ -59,8 +59,8 @@ pub(crate) struct SharedValues {
 struct Place {
     /// The indices of the cached paths of `a` and `b`; `None` if only copies are compared.
     read: Option<[usize; 2]>,
-    /// For each pair of calls, whether one contains a copy of the other's text; `None` if values
-    /// are compared.
+    /// For each pair of calls, whether one contains a copy of the other's text; `None` if only
+    /// values are compared.
     copies: Option<HashMap<[usize; 2], Tri>>,
 }
 

@@ -149,7 +149,8 @@ impl Pair<'_, '_> {
         answers
     }
 
-    /// Returns true if a call whose time is unknown could be a partner, or lie in between.
+    /// Returns true if the time of a call that matters is unknown: of a call of either kind or, if
+    /// nothing may come in between, of any call.
     fn has_unplaced(&self, requirement: PairRequirement, intervals: &Intervals) -> bool {
         let [a, b] = self.fits;
         let matters =
@@ -159,8 +160,7 @@ impl Pair<'_, '_> {
     }
 }
 
-/// The calls with which a call is compared. `counts_unknown` decides whether an uncertain match or
-/// agreement counts as a match.
+/// The calls with which a call is compared.
 struct Comparison<'p, 'v> {
     pair: &'p Pair<'p, 'v>,
     requirement: PairRequirement,
@@ -171,7 +171,7 @@ struct Comparison<'p, 'v> {
     partners: Vec<usize>,
     is_partner: Vec<bool>,
     blockers: Vec<usize>,
-    /// True if a call whose time is unknown could be a partner, or lie in between.
+    /// The result of [`Pair::has_unplaced`].
     has_unplaced: bool,
 }
 
@@ -256,7 +256,7 @@ impl<'p, 'v> Comparison<'p, 'v> {
         blockers.filter(move |&z| z != x && (is_any || self.agrees(x, z, true)))
     }
 
-    /// Returns the call after `x` that ends first.
+    /// Returns, among the given calls after `x`, the one that ends first.
     fn first_after(&self, x: usize, calls: impl Iterator<Item = usize>) -> Option<usize> {
         let after = calls.filter(|&y| self.intervals.is_before(x, y));
         after.min_by_key(|&y| (self.intervals.end[y], y))
@@ -269,8 +269,8 @@ impl<'p, 'v> Comparison<'p, 'v> {
         not_before.min_by_key(|&y| (self.intervals.start[y], y))
     }
 
-    /// Returns the first call that may lie between `x` and `y` and is no partner. `y` is the
-    /// partner after `x` that ends first.
+    /// Returns the first forbidden call that may lie between `x` and `y` and is not itself a
+    /// partner of `x`. `y` is the partner after `x` that ends first.
     fn in_between(&self, x: usize, y: usize) -> Option<usize> {
         let is_between = |z: &usize| {
             !self.intervals.is_before(*z, x)
@@ -281,7 +281,7 @@ impl<'p, 'v> Comparison<'p, 'v> {
         between.min_by_key(|&z| (self.intervals.start[z], z))
     }
 
-    /// Returns whether call `x` satisfies the rule.
+    /// Returns whether call `x` satisfies the requirement.
     fn kept(&self, x: usize) -> Tri {
         let is_anywhere = self.requirement.place == Direction::Anywhere;
         let has_partner = if is_anywhere {
@@ -336,7 +336,8 @@ impl<'p, 'v> Comparison<'p, 'v> {
         }
     }
 
-    /// Returns the reason why `x` certainly has no partner after it.
+    /// Returns the reason why it is not certain that `x` has a partner after it (on mirrored
+    /// intervals: before it).
     fn lack(&self, x: usize) -> Lack {
         let is_next_only = self.requirement.between == Between::Nothing;
         if let Some(y) = self.first_after(x, self.partners(x, self.near)) {

@@ -264,7 +264,7 @@ impl RuleExplanation<'_> {
         }
     }
 
-    /// Names the first or last calls that are not the required `a`.
+    /// Names the first or last calls that are not the required `a`, or have not ended.
     fn at_edge(&self, breach: &Breach, place: &str, a: &Calls) -> String {
         let Breach::Edge {
             misfits,
