@@ -1,5 +1,5 @@
 //! The baseline of good runs, which is stored in a file: for each group of runs, the sequences of
-//! tool names and one row per run. It contains no arguments or results.
+//! tool names and one row per stored run. It contains no arguments or results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -33,7 +33,7 @@ pub(super) struct BaselineGroup {
     pub(super) agent: Option<String>,
     /// The number of runs in the group. At most 1,000 of them are stored in `runs`.
     pub(super) n_runs: usize,
-    /// The distinct sequences of tool names.
+    /// The distinct sequences of tool names of the stored runs.
     pub(super) sequences: Vec<Vec<String>>,
     /// One row per stored run.
     pub(super) runs: Vec<RunRow>,
@@ -178,7 +178,8 @@ impl BaselineGroup {
             .map(|run| RunRow(position[&names(run)], n_failed(run), duration_ms(run)))
             .collect();
         rows.sort_unstable();
-        // Taking runs at regular steps from the sorted list preserves the shares of all runs.
+        // Taking runs at regular steps from the sorted list nearly preserves the shares of all
+        // runs.
         let step = step(rows.len());
         let mut rows: Vec<RunRow> = rows.into_iter().step_by(step).collect();
         let used: BTreeSet<usize> = rows.iter().map(|row| row.0).collect();

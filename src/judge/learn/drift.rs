@@ -7,17 +7,18 @@ use super::baseline::{Baseline, BaselineGroup, RunRow};
 use super::{GroupKey, names};
 use crate::extract::Trajectory;
 
-/// The number of random assignments of runs to baseline and window, for each compared group. With
-/// this number, the smallest p value is 0.001, and 0.006 after Holm's correction for six measures.
+/// The minimum number of random assignments of runs to baseline and window for one group. The
+/// maximum is this number times the number of compared groups. With the minimum and one group, the
+/// smallest p value is 0.001, and 0.006 after Holm's correction for six measures.
 const N_PERMUTATIONS: usize = 999;
 
-/// Maximum number of permutations of one group. With this number, the smallest p value reaches
-/// [`MAX_P`] even after the correction for sixteen hundred groups.
+/// Maximum number of permutations of one group, however many groups are compared. With this number,
+/// the smallest p value reaches [`MAX_P`] even after the correction for sixteen hundred groups.
 const MAX_PERMUTATIONS: usize = 999_999;
 
 /// [`N_PERMUTATIONS`] are enough for a group if at least this many permutations produce, in each
-/// measure, a difference as large as the observed one (Besag and Clifford, 1991). Only groups that
-/// drift need more.
+/// measure, a difference as large as the observed one (Besag and Clifford, 1991). Mainly groups
+/// that drift need more.
 const ENOUGH_AS_LARGE: usize = 20;
 
 /// A measure drifted only if its corrected p value is at most this.
@@ -53,14 +54,14 @@ pub struct Measurement {
     pub measure: Measure,
     /// The distance of the window from the baseline: a difference of shares (`ToolUse`, `Errors`),
     /// a Jensen-Shannon distance with base 2 (`ToolMix`, `Variants`), a difference of the means of
-    /// ln(1 + x) (`Calls`, `Duration`). `None` if there were too few runs.
+    /// ln(1 + x) (`Calls`, `Duration`). `None` if there were too few runs, or no durations.
     pub value: Option<f64>,
     /// The probability that chance causes a difference at least as large, after Holm's correction
     /// for all measures.
     pub p: Option<f64>,
 }
 
-/// The measurements of one group, and its new and vanished tools and sequences.
+/// The measurements of one group, its new and vanished tools, and its new sequences.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupDrift {
     /// The group's key.
@@ -85,7 +86,7 @@ pub struct GroupDrift {
 /// The drift of each group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DriftReport {
-    /// The groups in the window, then the groups that are only in the baseline.
+    /// The groups of the baseline and of the window, in the order of their keys.
     pub groups: Vec<GroupDrift>,
 }
 
@@ -123,7 +124,7 @@ impl Measure {
 }
 
 impl Measurement {
-    /// Returns true if the measure drifted; `None` if there were too few runs.
+    /// Returns true if the measure drifted; `None` if there was too little to compare.
     pub fn has_drifted(&self) -> Option<bool> {
         let (value, p) = (self.value?, self.p?);
         Some(value.abs() >= self.measure.threshold() && p <= MAX_P)
@@ -148,8 +149,8 @@ impl DriftReport {
     }
 }
 
-/// Compares groups of runs with a baseline. Skips a group that has fewer than `min_runs` in the
-/// baseline or in the window. The order of the runs does not matter.
+/// Compares groups of runs with a baseline. A group that has fewer than `min_runs` in the baseline
+/// or in the window has no measured values. The order of the runs does not matter.
 pub fn compare(
     baseline: &Baseline,
     window: &BTreeMap<GroupKey, Vec<&Trajectory>>,

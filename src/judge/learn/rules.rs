@@ -370,7 +370,8 @@ impl<'a> Miner<'a> {
         (orders, bars)
     }
 
-    /// Learns `not_coexistence`: pairs of frequent tools that no run called together.
+    /// Learns `not_coexistence`: pairs of frequent tools that, apart from `noise`, no run called
+    /// together.
     fn strangers(&self, pairs: &BTreeMap<Pair, PairSupport>) -> Vec<LearnedRule> {
         let n_runs = self.runs.len() as f64;
         let mut rules = Vec::new();
@@ -419,7 +420,8 @@ impl<'a> Miner<'a> {
             .collect()
     }
 
-    /// Returns true if every activation of a rule has a partner with equal arguments.
+    /// Returns true if every activation of a rule has a partner with equal arguments, and the last
+    /// of the arguments has enough distinct values.
     fn agree(&self, template: Template, pair: Pair, keys: &[&str]) -> bool {
         let last = keys.last().copied();
         let mut distinct = BTreeSet::new();
@@ -579,8 +581,7 @@ fn argument_names(call: &ToolCall) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Returns the values of these arguments as text; equal values give equal texts. `None` if a value
-/// is missing.
+/// Returns the values of these arguments as JSON texts. `None` if a value is missing, null or cut.
 fn argument_values(call: &ToolCall, keys: &[&str]) -> Option<String> {
     let args = call.args.as_ref().filter(|args| !args.is_cut())?;
     let values: Option<Vec<String>> = keys

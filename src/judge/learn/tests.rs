@@ -1,5 +1,5 @@
-//! Tests learning with generated runs: planted shifts are found, windows without a shift raise no
-//! alarm, and the order of the runs does not matter.
+//! Tests learning with generated runs: planted shifts are found, windows without a shift raise
+//! hardly any alarm, and the order of the runs does not matter.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
