@@ -81,7 +81,8 @@ pub struct Pipeline<C = CrossTraces> {
     judges_sessions: bool,
     /// The next deadline of a session, as of the last check.
     next_session: Option<Instant>,
-    /// Results that the sink has not received yet; empty between two calls.
+    /// Results that the sink has not received yet; between two calls at most the number of lost
+    /// traces.
     judged: Judged,
     postponed: PostponedAlarms,
 }
@@ -140,7 +141,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Judges every trace that is due.
+    /// Judges every trace and session that is due.
     pub fn advance(&mut self, rules: &Rules, now: Now) -> Judged {
         let mut judged = Judged::default();
         self.advance_into(rules, now, &mut judged);
@@ -446,7 +447,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
                             self.judged.unrecognised = extract::unrecognised(&closed.trace);
                         }
                     }
-                    // A later version of a span, or a reload, removed the last call.
+                    // If results were reported, a later version of a span, or a reload, removed the
+                    // last call.
                     let nothing = Trajectory {
                         completeness: closed.trace.reason,
                         ..Trajectory::of_calls(extracted.trace_id, Vec::new())
