@@ -1,6 +1,6 @@
 //! Tests alarms on prefixes of every capture, and on generated traces in any order, span by span.
 //! An alarm implies that the final verdict is `fail`, no criterion raises two alarms about one
-//! trace, and batching does not change which alarms are raised. Also tests which criteria load with
+//! trace, and batches raise no other alarms than single spans. Also tests which criteria load with
 //! `alarm`, what withdraws an alarm, and how expensive a hostile trace is.
 
 use std::collections::BTreeSet;
@@ -112,7 +112,8 @@ fn confirmed(judged: &Judged, whose: &str) -> BTreeSet<(String, String)> {
     raised
 }
 
-/// Raises alarms span by span, in batches, and from a single batch.
+/// Raises alarms span by span, in batches, and from a single batch. Returns the number of alarms
+/// raised span by span.
 fn raised(rules: &Rules, spans: &[Span], random: &mut Rng, whose: &str) -> usize {
     let is_cut = random.bool();
     let one_by_one = judged(rules, spans.iter().map(|span| vec![span.clone()]), is_cut);
@@ -439,8 +440,8 @@ fn a_condition_on_arguments_does_not_wait_for_the_spans_above_the_call() {
     }
 }
 
-/// Returns a span below span `above` that reports a call of `transfer`. Spans that are nested
-/// deeper start later.
+/// Returns a span below span `above` that reports a call of `transfer`. `start` is larger for spans
+/// that are nested deeper.
 fn report(
     number: u64,
     above: u64,
@@ -641,7 +642,8 @@ fn a_reload_judges_open_runs_by_new_alarms() {
     let mut judged = Judged::default();
     pipeline.take_into(&rules, in_flight, start, &mut judged);
     assert_eq!(judged.alarms.len(), 1);
-    // A criterion with the same name that raises no alarms must not withdraw one.
+    // If the criterion raises no alarms any more, its alarms are withdrawn, although it still
+    // judges.
     let quiet = json!({ "name": "no deletion",
         "evaluate": { "tool_calls": { "disallowed": ["^delete$"] } } });
     let quiet = Rules::new(vec![serde_json::from_value(quiet).unwrap()]);

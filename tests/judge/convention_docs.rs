@@ -85,9 +85,9 @@ struct Section {
     introduction: String,
     /// Rows that the doc comment contains, such as `- Error: …`.
     told: BTreeMap<String, String>,
-    /// The convention's constant, and the functions that build a call.
+    /// The convention's constant and its kinds, or the whole file if the constant is no `row(…)`.
     code: String,
-    /// The complete code of the convention.
+    /// The same as `code`, but without the file's tests.
     whole: String,
 }
 
@@ -282,7 +282,8 @@ fn code(text: impl AsRef<str>) -> String {
     format!("`{}`", text.as_ref())
 }
 
-/// Returns the attributes that every convention reads, from the lists in `keys.rs`.
+/// Returns the section about the attributes that every convention reads, from the lists in
+/// `keys.rs`.
 fn shared(keys: &Keys) -> String {
     let source = read("src/judge/extract/spans/keys.rs");
     let list = |constant: &str| -> String {

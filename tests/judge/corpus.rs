@@ -59,7 +59,7 @@ fn every_evaluator_has_a_file() {
 #[serde(deny_unknown_fields)]
 struct Expected {
     name: String,
-    /// The fields of one criterion, or several complete criteria.
+    /// Complete criteria, in addition to the criterion whose fields the case itself contains.
     #[serde(default)]
     criteria: Vec<Value>,
     #[serde(default)]

@@ -1,6 +1,7 @@
 //! Tests properties of evaluators with random calls and criteria: a stricter criterion never scores
-//! higher, scores lie in 0..=1, and an early verdict never changes when the rest of the trace
-//! arrives. Does not prove that a trace is cut short where it should be.
+//! higher, scores lie in 0..=1, an early verdict never changes when the rest of the trace arrives,
+//! equal hashes mean equal texts, and private values are not shown. Does not prove that a trace is
+//! cut short where it should be.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
@@ -177,7 +178,7 @@ fn constraints() -> impl Strategy<Value = Value> {
     )
 }
 
-/// Generates a rule of any template, with some of its fields.
+/// Generates a rule of any template except `total`, with some of its fields.
 fn rule() -> impl Strategy<Value = Value> {
     let templates = vec![
         "existence",
@@ -412,9 +413,10 @@ proptest! {
         }
     }
 
-    /// Two evaluations must have the same hash if and only if their visible texts are equal. The
-    /// hash is computed without rendering text. The calls have equal names, but may have different
-    /// values, or may have ended in only one of the trajectories.
+    /// Two evaluations with the same verdict and score must have the same hash if and only if their
+    /// visible texts are equal. Most hashes are computed without rendering text. The calls have
+    /// equal names, but may have different values, or may have ended in only one of the
+    /// trajectories.
     #[test]
     fn two_evaluations_have_the_same_hash_exactly_where_their_text_is_the_same(
         calls in prop::collection::vec((call(), call(), any::<bool>()), 0..5),
@@ -506,7 +508,7 @@ proptest! {
 
 /// Tests every trajectory of up to three of these calls, with every early subset of its calls. At
 /// most one early call is unfinished. The early calls have their final steps or step 0. Each
-/// criterion has a single requirement.
+/// criterion has few requirements: one, or two that interact.
 #[test]
 fn no_verdict_given_early_changes_on_any_short_trajectory() {
     let alphabet = [

@@ -32,8 +32,8 @@ fn judged(rules: &Rules, requests: impl IntoIterator<Item = Vec<Span>>) -> Judge
 
 // === unrelated traces ===
 
-/// Returns one criterion for each evaluator, some more for results that can be certain early, and
-/// one with `scope: agent`.
+/// Returns one criterion for each evaluator except `constraints`, `trajectory_match` and
+/// `efficiency`, some more for results that can be certain early, and one with `scope: agent`.
 fn of_every_evaluator() -> Rules {
     let evaluators = json!({
         "tool_call_order": { "tool_calls_order": ["a", "b", "a"] },
@@ -118,7 +118,7 @@ fn calls() -> impl Strategy<Value = Vec<SpanCall>> {
     prop::collection::vec(call, 0..6)
 }
 
-/// Returns the verdicts of each trace.
+/// Returns the evaluations of each trace as lines of text.
 fn said(judged: &Judged) -> BTreeMap<String, Vec<String>> {
     let mut said: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for evaluation in &judged.evaluations {

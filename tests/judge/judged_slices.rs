@@ -12,7 +12,7 @@ mod tests {
     use otlp::{json as otlp_json, scan};
     use serde_json::{Value, json};
 
-    /// Maximum number of evaluations in memory. Each counts as 1.5 KiB against the 256 KiB of a
+    /// Maximum number of evaluations in a slice. Each counts as 1.5 KiB against the 256 KiB of a
     /// slice.
     const MAX_HELD: usize = 256 / 3 * 2 + 2;
 

@@ -1,5 +1,5 @@
-//! Tests the most expensive runs and rules. Each is judged within its limits, and the evaluation
-//! says which limit was exceeded. Does not test the time; the benchmark `rules` does.
+//! Tests the most expensive runs and rules. Each is judged within its limits. If a limit was
+//! exceeded, the evaluation says so. Does not test the time; the benchmark `rules` does.
 
 use judge::evaluate::{Criterion, Evaluation, Expectations, Explain, Verdict};
 use serde_json::{Value, json};

@@ -34,8 +34,9 @@ fn settings(is_whole: bool) -> Settings {
     }
 }
 
-/// Returns the criteria that load with this scope. Omits criteria on the duration or on steps: a
-/// session has no duration, and each turn counts its own steps.
+/// Returns the criteria that load with this scope. Omits criteria that have a scope already, and
+/// criteria on the duration or on steps: a session has no duration, and each turn counts its own
+/// steps.
 fn rules_at(scope: &str, criteria: &[Value]) -> Rules {
     let loaded = criteria.iter().filter_map(|criterion| {
         let mut criterion = criterion.clone();
@@ -57,7 +58,7 @@ fn labels(evaluations: &[Evaluation]) -> BTreeMap<String, Verdict> {
         .collect()
 }
 
-/// Judges turns one after another, then ends the input.
+/// Feeds turns one after another, then judges them at the end of the input.
 fn judged(rules: &Rules, turns: &[Vec<Span>], is_whole: bool) -> Judged {
     let now = now();
     let mut pipeline = Pipeline::new(settings(is_whole), now);

@@ -37,7 +37,7 @@ enum Request {
 
 use Request::{Continued, Fresh, Unknown};
 
-/// A turn of the session `s`: its start in seconds, and its calls.
+/// A turn of a session: its start in seconds, its first model request, and its calls.
 #[derive(Debug, Clone)]
 struct Turn {
     at: u64,
@@ -130,7 +130,7 @@ impl Process {
         self.pipeline.take(batch, self.at(turn.at));
     }
 
-    /// Judges a turn immediately.
+    /// Feeds a turn, and judges it as soon as it has settled.
     fn judge(&mut self, turn: &Turn) -> Vec<Evaluation> {
         self.take(turn);
         self.advance(turn.at + 10)

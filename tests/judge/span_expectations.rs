@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::support::records::rules_of;
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
-/// The calls of every run in this file.
+/// The calls of the runs in this file.
 const CALLS: [&str; 2] = ["search", "book"];
 
 fn rules(from_spans: FromSpans, max_size: usize) -> Rules {

@@ -241,7 +241,7 @@ fn fits(expected: &Value, call: &TimedCall, exact: bool) -> bool {
         })
 }
 
-/// Returns true if `x` ended before `y` began.
+/// Returns true if `x` precedes `y` under this setting of `concurrency`.
 fn is_before(case: &TimedCase, concurrency: &str, x: usize, y: usize) -> bool {
     let group = |at: usize| -> Vec<usize> {
         let call = &case.calls[at];

@@ -86,7 +86,7 @@ const NOT_EVALUATED: (&str, bool) = ("not_evaluated", true);
 
 #[test]
 fn a_call_that_ends_before_it_starts_is_in_no_order() {
-    // The call of `pay` seems to begin after `auth` ended, or before `auth` began.
+    // The call of `pay` seems to begin after `auth` ended, or before `auth` began, or has no start.
     for pay in [
         ("pay", Some(30), Some(5)),
         ("pay", Some(5), Some(2)),

@@ -378,7 +378,8 @@ fn hostile_values_cost_no_more_than_a_trace_may() {
         judged(json!({ "args.digits": { "gt": 1e300 } })),
         Verdict::Fail
     );
-    // 40 searches of the text use up the 134 million steps. All further results are open.
+    // 40 searches of the text need more than the 134 million units of work, so the last ones are
+    // open.
     let many: Vec<Value> = (0..40)
         .map(|_| json!({ "name": "t", "where": { "args.text": { "contains": "y" } } }))
         .collect();
@@ -405,7 +406,7 @@ fn hostile_values_cost_no_more_than_a_trace_may() {
 }
 
 /// Reading the 1 MiB of stored arguments again for each of the 200 patterns would exceed the search
-/// budget of a trace.
+/// budget of one evaluation.
 #[test]
 fn what_stands_before_a_cut_is_read_once_for_all_patterns() {
     let calls = [call(

@@ -108,8 +108,9 @@ fn calls_survive_that_the_collector_removes_the_originals() {
     }
 }
 
-/// Adds a copy of an attribute for each pair in `table`, from the first key to the second key. With
-/// `disagree`, the copy has a different value. Existing attributes are not changed.
+/// Adds a copy of an attribute for each pair in `table`, from the first key to the second key. Also
+/// adds flattened messages in the form of the conventions. With `disagree`, the copy has a
+/// different value. Existing attributes are not changed.
 fn with_copies(scenario: &Scenario, table: &[(&str, &str)], disagree: bool) -> Scenario {
     changed(scenario, |attributes| {
         let mut copies: Vec<KeyValue> = Vec::new();

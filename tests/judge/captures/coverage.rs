@@ -89,7 +89,7 @@ impl Coverage {
         }
     }
 
-    /// Compares both pages with the counts. Every missing item must have a reason.
+    /// Compares the table with the counts, and the list of gaps with the reasons in `exceptions`.
     pub(crate) fn assert_pages_current(&self, exceptions: &Value) {
         assert_part_current(COUNTS, &self.table());
         assert_part_current(MISSING, &missing(exceptions));
@@ -135,7 +135,8 @@ fn assert_part_current(path: &str, part: &str) {
     assert_current(path, &format!("{before}{BEGIN}{part}{END}{after}"));
 }
 
-/// Returns the list of missing items. Each reason is listed once, with its columns and frameworks.
+/// Returns the list of missing items. Frameworks with the same reason for the same columns share an
+/// entry.
 fn missing(exceptions: &Value) -> String {
     let mut frameworks: Vec<(String, &str, Vec<&str>)> = Vec::new();
     for (framework, reasons) in reasons(exceptions) {

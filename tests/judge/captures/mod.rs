@@ -415,7 +415,7 @@ fn same_group(one: &Value, other: &Value) -> bool {
 type Fits<'a> = &'a dyn Fn(&ToolCall, &Value) -> bool;
 
 /// Pairs each expected call with an actual call of the same name: one with the same id, or else
-/// with the same arguments, or else the next one.
+/// with the same arguments and outcome, or else the next one.
 fn pair(expected: &[&Value], actual: &[(usize, &ToolCall)]) -> Vec<Option<usize>> {
     let mut pairs = vec![None; expected.len()];
     let mut taken = BTreeSet::new();
@@ -443,7 +443,7 @@ fn pair(expected: &[&Value], actual: &[(usize, &ToolCall)]) -> Vec<Option<usize>
     pairs
 }
 
-/// Returns true if the payload equals the value. A string value must equal the payload's text.
+/// Returns true if the payload equals the value as JSON, or its text equals a string value.
 fn is(payload: Option<&Payload>, expected: &Value) -> bool {
     match payload {
         None => expected.is_null(),

@@ -98,7 +98,7 @@ fn with(mut values: Value, more: Value) -> Value {
     values
 }
 
-/// Returns text of this many KiB in many short strings.
+/// Returns text of this many KiB in strings of about 1 KiB.
 fn prose(kib: usize) -> Value {
     json!(vec!["It was a bright cold day in April. ".repeat(30); kib])
 }

@@ -1,6 +1,7 @@
-//! Tests agents that report their tool calls only as log records. OTLP/JSON becomes trajectories
-//! and evaluations through the real scan and pipeline. The records are written by hand after the
-//! agents' documentation. Does not prove that a later version writes them the same way.
+//! Tests agents that report their tool calls as log records, alone or beside spans. OTLP/JSON
+//! becomes trajectories and evaluations through the real scan and pipeline. The records are written
+//! by hand after the agents' documentation. Does not prove that a later version writes them the
+//! same way.
 
 mod messages;
 

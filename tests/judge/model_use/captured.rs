@@ -1,7 +1,7 @@
 //! Tests the model use of recorded runs, which is known independently. The scripted model of the
-//! newer recordings counts 11 input and 7 output tokens for each reply; that of the older ones
-//! counts 51, 52, 53, … and 12. Three frameworks also record each agent's own total. That total is
-//! not read, because model spans were seen.
+//! newer recordings counts 11 input and 7 output tokens for each reply; those of the older ones
+//! count 51, 52, 53, … and 12 (Python), or about 160 and 24 (JavaScript). Three frameworks also
+//! record each agent's own total. That total is not read, because model spans were seen.
 
 use judge::assemble::Settings;
 use judge::pipeline::Pipeline;

@@ -70,7 +70,7 @@ fn nodes(tree: &[Made]) -> Vec<Node> {
     made.map(|(at, made)| made.node(at, tree.len())).collect()
 }
 
-/// Returns the details of the limits, and the label.
+/// Returns the agent and the details of the limits of each evaluation.
 fn limits(tree: &[Made], scope: &str, arriving: &[usize], cut: Cut) -> Vec<(String, Value)> {
     let fields: serde_json::Map<String, Value> = LIMITS
         .iter()
@@ -125,7 +125,8 @@ fn children(tree: &[Made], at: usize) -> impl Iterator<Item = usize> {
     (0..tree.len()).filter(is_child)
 }
 
-/// Returns the usage of the model calls below a span in a model's chain.
+/// Returns the summed usage of the model calls below a span, except those inside agents and tools;
+/// `None` if there are none.
 fn usage_below(tree: &[Made], at: usize) -> Option<Call> {
     let mut found: Option<Call> = None;
     for child in children(tree, at) {
@@ -153,7 +154,8 @@ fn usage_of_model(tree: &[Made], at: usize) -> Call {
     }
 }
 
-/// Collects all model calls below a span, each with the agent that made it.
+/// Collects the model calls at or below a span, each with the agent that made it. Nested model
+/// spans are one call.
 fn model_calls(tree: &[Made], at: usize, agent: usize, found: &mut Vec<(usize, Call)>) {
     let made = &tree[at];
     let agent = if made.kind == "agent" { at } else { agent };

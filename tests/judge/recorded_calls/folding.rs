@@ -31,7 +31,8 @@ fn both(mut values: Value, more: Value) -> Value {
     values
 }
 
-/// Returns a model's span whose reply requests these calls (id, name, arguments).
+/// Returns a model's span whose reply requests these calls (id, name, arguments), and whose request
+/// contains these results (id, text).
 fn chat(id: u64, calls: &[(&str, &str, Value)], answers: &[(&str, &str)]) -> Sent {
     let parts = calls.iter().map(|(id, name, args)| {
         json!({ "type": "tool_call", "id": id, "name": name, "arguments": args })
@@ -127,7 +128,8 @@ fn two_reports_of_one_call_fold_where_clocks_have_milliseconds() {
         assert_count("pay", 1, &run(first, second, none()));
     }
     assert_count("pay", 2, &run((20, 30), (31, 40), none()));
-    // Two reports are different calls only if both have arguments, and the arguments differ.
+    // Two reports below different parents that overlap in time are different calls only if both
+    // have arguments, and the arguments differ.
     let args = |sum: u64| with_args(&json!({ "sum": sum }));
     assert_count("pay", 1, &run((20, 30), (20, 30), [json!({}), args(1)]));
     assert_count("pay", 1, &run((20, 30), (20, 30), [args(1), args(1)]));

@@ -1,4 +1,5 @@
-//! Tests all limits of `efficiency` with a count of every block and every pair of calls.
+//! Tests the limits of `efficiency` on calls and on the duration, with a count of every block and
+//! every pair of calls.
 
 use std::sync::Arc;
 

@@ -182,7 +182,7 @@ fn rule(asked: &Asked) -> Value {
     json!({ "constraints": { "rules": rules, "concurrency": asked.concurrency } })
 }
 
-/// Returns true if `x` ended before `y` began.
+/// Returns true if `x` precedes `y` under this setting of `concurrency`.
 fn is_before(calls: &[Made], concurrency: &str, x: usize, y: usize) -> bool {
     let group = |at: usize| -> Vec<usize> {
         match calls[at].group.filter(|_| concurrency == "reply") {

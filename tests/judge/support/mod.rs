@@ -31,7 +31,7 @@ pub(crate) fn now() -> Now {
     }
 }
 
-/// Returns everything that a score line shows of an evaluation, under the line's keys.
+/// Returns most of the fields that a score line shows of an evaluation, under the line's keys.
 pub(crate) fn shown(evaluation: &Evaluation) -> String {
     let (criterion, trajectory) = (&evaluation.criterion, &evaluation.trajectory);
     let calls = trajectory.tool_calls.iter();

@@ -144,7 +144,7 @@ impl Made<'_> {
     }
 
     /// Generates the spans of one call: alone, inside a wrapper, enclosing the report of another
-    /// process, or repeated by another instrumentation.
+    /// process or an agent's run, or repeated by another instrumentation.
     fn make(&mut self, process: usize, above: usize, call: &Call, depth: u32) {
         let outer = self.tell(process, above, call);
         match self.random.u8(..10) {

@@ -161,7 +161,7 @@ fn lose_spans_of_half(half: usize) {
 
 const ORDER: &str = "search before report";
 
-/// Returns a root that calls `search` and `report`. Each span is marked as having a local parent.
+/// Returns a root that calls `search` and `report`. Each call is marked as having a local parent.
 fn run() -> Vec<OtlpSpan> {
     let call = |name: &str| SpanCall {
         name: name.to_owned(),
@@ -175,7 +175,7 @@ fn run() -> Vec<OtlpSpan> {
     spans
 }
 
-/// Returns the verdicts on a first batch, three minutes of silence, and a second batch.
+/// Returns the verdicts on two batches, each followed by four minutes of silence.
 fn verdict_in_time(first: Vec<OtlpSpan>, later: Vec<OtlpSpan>) -> Vec<(Verdict, bool, u32)> {
     let order = json!({ "tool_call_order": { "tool_calls_order": ["search", "report"] } });
     let rules = rules(&[json!({ "name": ORDER, "evaluate": order })]);
