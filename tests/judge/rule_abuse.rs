@@ -124,7 +124,7 @@ fn megabytes_are_compared_by_their_content() {
     let each = with_args(20, |at| long(&at.to_string()));
     let different = judge(rules(pair, "interval"), each, false);
     assert_eq!(different.verdict, Verdict::Fail);
-    // The text contains no private values.
+    // The text contains none of the long values.
     assert!(
         different.explanation().len() < 400,
         "{}",

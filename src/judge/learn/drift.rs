@@ -57,7 +57,7 @@ pub struct Measurement {
     /// ln(1 + x) (`Calls`, `Duration`). `None` if there were too few runs, or no durations.
     pub value: Option<f64>,
     /// The probability that chance causes a difference at least as large, after Holm's correction
-    /// for all measures.
+    /// for all measures of all groups.
     pub p: Option<f64>,
 }
 

@@ -154,8 +154,8 @@ fn usage_of_model(tree: &[Made], at: usize) -> Call {
     }
 }
 
-/// Collects the model calls at or below a span, each with the agent that made it. Nested model
-/// spans are one call.
+/// Collects the model calls at or below a span, each with the agent that made it. A model span
+/// inside another is part of its call, unless an agent or a tool lies between them.
 fn model_calls(tree: &[Made], at: usize, agent: usize, found: &mut Vec<(usize, Call)>) {
     let made = &tree[at];
     let agent = if made.kind == "agent" { at } else { agent };

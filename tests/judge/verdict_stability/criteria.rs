@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::support::repetitions::number;
 
-/// Maximum number of calls for which criteria are made.
+/// Maximum number of a trajectory's calls for which criteria are made.
 const MAX_CALLS: usize = 5;
 
 /// Returns one random criterion of each kind; `.ci/extended properties` takes all of them.
