@@ -148,7 +148,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         judged
     }
 
-    /// Judges every open trace at the end of a recording.
+    /// Judges every open trace and session at the end of a recording.
     pub fn finish(&mut self, rules: &Rules, now: Now) -> Judged {
         self.end_of_input(rules, now, |_| ())
     }
@@ -262,7 +262,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
     }
 
     /// Returns the observations of torn traces by all pipelines since the last call on any
-    /// pipeline.
+    /// pipeline; none if there are no other replicas.
     pub fn take_torn(&mut self) -> TornTraces {
         if self.has_peers {
             self.cross_traces.with(CrossTraces::take_torn)
@@ -310,7 +310,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.judge_due_sessions(rules, now, sink);
     }
 
-    /// Judges every open trace, because the sidecar stops.
+    /// Judges every open trace and session, because the sidecar stops.
     pub fn drain(&mut self, rules: &Rules, now: Now) -> Judged {
         let mut judged = Judged::default();
         self.drain_into(rules, now, &mut judged);

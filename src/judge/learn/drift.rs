@@ -73,11 +73,11 @@ pub struct GroupDrift {
     /// One measurement for each measure, in the order of [`Measure::ALL`].
     pub measurements: Vec<Measurement>,
     /// The tool that `ToolUse` measures, with the share of runs that call it in the baseline and in
-    /// the window.
+    /// the window. `None` if there were too few runs, or no calls.
     pub tool_use: Option<(String, [f64; 2])>,
     /// Tools that only the window's runs called.
     pub new_tools: Vec<String>,
-    /// Tools that only the baseline's runs called.
+    /// Tools that only the baseline's runs called; empty if the window has no runs.
     pub vanished_tools: Vec<String>,
     /// The ten most frequent sequences that occur only in the window, with their shares.
     pub new_variants: Vec<(Vec<String>, f64)>,
@@ -232,7 +232,7 @@ struct Features {
 /// The values of all measures for one assignment of runs, in the order of [`Measure::ALL`].
 type Values = [Option<f64>; 6];
 
-/// The tool whose share of calling runs differs most significantly.
+/// The tool that [`Measure::ToolUse`] compares.
 #[derive(Debug, Clone, Copy, Default)]
 struct ToolUse {
     tool: usize,
@@ -376,8 +376,8 @@ impl<'a> Pool<'a> {
         named
     }
 
-    /// Returns the measured values, and for each value the share of random assignments that give a
-    /// difference at least as large.
+    /// Returns the measured values, and for each value the share of assignments (random ones, and
+    /// the observed one) that give a difference at least as large.
     fn test(&self, mut random: Random, n_permutations: usize) -> (Values, Values) {
         let mut order: Vec<usize> = (0..self.runs.len()).collect();
         let observed = self.measure(&order);

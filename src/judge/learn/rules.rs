@@ -36,7 +36,7 @@ pub enum Template {
     NotCoexistence,
 }
 
-/// A rule that the runs of a group satisfy.
+/// A rule that the runs of a group satisfy, except `n_broken` runs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LearnedRule {
     /// The rule's template.
@@ -84,8 +84,8 @@ impl Template {
 }
 
 /// Returns the rules that the runs of one group satisfy. A rule is satisfied by at least `min_runs`
-/// runs, and violated by at most a share of `noise` of the runs with an activation. The order of
-/// the runs does not matter.
+/// runs, and violated by at most a share of `noise` of the runs with an activation. Omits most
+/// rules that others imply. The order of the runs does not matter.
 pub fn learn_rules(runs: &[&Trajectory], min_runs: usize, noise: f64) -> Vec<LearnedRule> {
     let miner = Miner::new(runs, min_runs.max(1), noise);
     let mut rules = miner.counts();

@@ -112,8 +112,8 @@ fn openai_call(name: &str) -> Value {
     json!({ "id": "c1", "type": "function", "function": function })
 }
 
-/// Returns for each convention: the attributes that mark a model span, the attribute with its
-/// reply, and a reply that requests a call.
+/// Returns for each spelling: the attributes that mark a model span, the attribute with its reply,
+/// and a reply that requests a call.
 fn spellings() -> Vec<(Value, &'static str, Value)> {
     let openai = json!({ "role": "assistant", "tool_calls": [openai_call("delete")] });
     let parts = [call("c1", "delete", &json!({ "id": 7 }))];

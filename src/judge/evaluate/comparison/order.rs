@@ -40,7 +40,7 @@ pub(crate) struct Intervals {
     /// `-NEVER` for an unplaced call.
     begun: Vec<i64>,
     /// The end of each call in Unix nanoseconds, even if its group counts as one interval;
-    /// [`NEVER`] for an unplaced call.
+    /// [`NEVER`] for a call that has not ended, and for an unplaced call.
     done: Vec<i64>,
     /// True for calls whose times are unknown.
     untimed: Vec<bool>,
@@ -59,10 +59,10 @@ pub(crate) enum Near {
 }
 
 impl Intervals {
-    /// Ranks the starts and ends. At the same instant, starts come before ends, and calls retain
-    /// their order in the list. Calls read from model messages have no times: unless no calls count
-    /// as concurrent, calls of one reply do. A call without a known time overlaps all calls and is
-    /// near to each of them.
+    /// Ranks the starts and ends. At the same instant, calls retain their order in the list, and
+    /// each call starts before it ends. Calls read from model messages have no times: unless no
+    /// calls count as concurrent, calls of one reply do. A call without a known time overlaps all
+    /// calls and is near to each of them.
     pub(crate) fn new(trajectory: &Trajectory, concurrency: Concurrency) -> Self {
         let concurrency = match (trajectory.from_messages, concurrency) {
             (true, Concurrency::Interval) => Concurrency::Reply,
@@ -138,7 +138,7 @@ impl Intervals {
                 if is_end { self.end[call_idx] = rank } else { self.start[call_idx] = rank }
             }
         }
-        // A group has not ended if one of its calls has not ended.
+        // A call that has not ended, and its group, end after all other moments.
         for (end, done) in self.end.iter_mut().zip(&self.done) {
             if *done == NEVER {
                 *end = NEVER;

@@ -84,7 +84,7 @@ impl Explain {
 pub struct EvaluationError {
     /// A short word for `error.type`, such as `missing_argument`.
     pub kind: &'static str,
-    /// The mistake and its remedy.
+    /// The mistake and, for most mistakes, its remedy.
     pub message: String,
 }
 

@@ -33,7 +33,7 @@ pub struct Expectation {
 pub struct Unfit {
     /// The criterion's name.
     pub criterion: String,
-    /// The conflict between the fields of the criterion and of the expectation, and the remedy.
+    /// The mistake and, for most mistakes, its remedy.
     pub message: String,
 }
 

@@ -28,7 +28,7 @@ const MAX_UNUSABLE: usize = 400;
 /// Maximum number of names in a message.
 const MAX_SHOWN: usize = 5;
 /// A criterion's problem is reported after this number of trajectories, and then after ten times as
-/// many as at the last report.
+/// many as at the last check.
 const FIRST_REPORT: u64 = 100;
 
 /// Counts the trajectories that each active criterion saw and those that it selected. Stores the
@@ -160,7 +160,7 @@ impl Coverage {
     }
 
     /// Returns the criteria whose problem has to be reported: after [`FIRST_REPORT`] trajectories,
-    /// and then after ten times as many as at the last report.
+    /// and then after ten times as many as at the last check.
     pub fn due(&mut self) -> Vec<CriterionCoverage<'_>> {
         let mut due = Vec::new();
         for (idx, tally) in self.criteria.iter_mut().enumerate() {

@@ -35,8 +35,7 @@ pub struct Evaluation {
     pub n_expected: usize,
     /// The evidence, rendered by [`Self::explanation`], [`Self::details`] and [`Self::offending`].
     pub findings: Findings,
-    /// 0 for the first judgement. Late spans that change the judgement increment it. Set by the
-    /// pipeline.
+    /// 0 for the first judgement; every changed judgement increments it. Set by the pipeline.
     pub revision: u32,
     /// The previous revision; `None` for revision 0. Set by the pipeline.
     pub previous: Option<Previous>,
@@ -50,11 +49,11 @@ pub struct Evaluation {
 /// The stage at which an evaluation is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stage {
-    /// The verdict on a closed trace.
+    /// The verdict on a closed trace or session.
     #[default]
     Final,
-    /// An alarm: a `fail` of a trace that is still open. The final verdict will repeat it, unless
-    /// the alarm is withdrawn.
+    /// An alarm: a `fail` of a trace or session that is still open. The final verdict will repeat
+    /// it, unless the alarm is withdrawn.
     Alarm,
     /// Withdraws an alarm for which there is no final verdict.
     WithdrawnAlarm,
@@ -131,8 +130,8 @@ impl Evaluation {
         &self.text().offending
     }
 
-    /// Renders rows that show expectations next to calls; empty if the evaluator has no rows. Not
-    /// cached, because rows are read only when somebody inspects one run.
+    /// Renders rows that show expectations next to calls, if there are any. Not cached, because
+    /// rows are read only when somebody inspects one run.
     pub fn alignment(&self) -> Vec<AlignmentRow> {
         let mut rows = self.report(true).rows;
         rows.truncate(MAX_ROWS);
@@ -178,7 +177,7 @@ impl Evaluation {
     }
 
     /// Hashes the identity of a verdict on a session. The hash does not depend on the session's
-    /// last turn, which may change.
+    /// last turn, which may change. `None` for a verdict on a trace.
     pub fn session_hash(&self) -> Option<Sha256> {
         self.trajectory.turns.as_ref()?;
         let session = self.trajectory.session_hash()?;
@@ -221,7 +220,7 @@ impl Evaluation {
     }
 
     /// Returns this evaluation with another copy of its trajectory, such as a copy without values.
-    /// The text is rendered again on first use.
+    /// The text is rendered again on first use, unless it was fixed at construction.
     pub fn with_trajectory(&self, trajectory: Arc<Trajectory>) -> Self {
         let text = match self.findings.basis {
             Some(_) => OnceLock::new(),

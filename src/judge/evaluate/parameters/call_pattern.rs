@@ -424,7 +424,7 @@ impl<'a> CallReader<'a> {
     }
 
     /// Returns the first of these calls whose name matches and whose values may violate the
-    /// conditions. Records no missing evidence.
+    /// conditions; `None` without conditions. Records no missing evidence.
     pub(crate) fn nearest(
         &mut self,
         pattern: &CallPattern,

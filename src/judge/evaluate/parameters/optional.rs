@@ -1,5 +1,5 @@
-//! Parses optional fields. A field that we judge rejects null, because null would silently expect
-//! nothing. A field that only a reference's export writes must be null.
+//! Parses optional fields. [`written`] rejects null, because null would silently expect nothing.
+//! [`not_judged`] accepts only null, for fields that only a reference's export writes.
 
 use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer};

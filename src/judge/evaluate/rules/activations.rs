@@ -34,7 +34,7 @@ pub(crate) struct Tally {
     n_open: usize,
     /// The calls that violate the rule. A call that has to meet two requirements may occur twice.
     violating: Vec<u32>,
-    /// The first violations, each with its call; `None` for the whole run.
+    /// The first violations of each requirement, with their calls; `None` for the whole run.
     listed: Vec<(Option<usize>, Breach)>,
     /// True if further values may lower a sum, because some value was negative.
     pub(crate) may_shrink: bool,
@@ -235,7 +235,8 @@ impl RuleFound {
         found
     }
 
-    /// Returns true if the only cause of the violation is that no matching call was made earlier.
+    /// Returns true if the only cause of the first violation is that no matching call was made
+    /// earlier.
     pub(crate) fn wants_earlier(&self, rule: &Rule) -> bool {
         match &self.first {
             Some((_, Breach::Before(_, wants_earlier))) => *wants_earlier,

@@ -51,7 +51,7 @@ pub(in crate::evaluate) struct LimitFound {
     pub(crate) from_agent: bool,
 }
 
-/// Bounds of a quantity, and the calls beyond the limit.
+/// Bounds of a quantity, and the calls to blame if it is too high.
 struct Amount {
     least: u64,
     most: u64,
@@ -184,7 +184,8 @@ impl<'a> EffortLook<'a> {
         }
     }
 
-    /// Returns the quantity that a limit applies to, with the calls beyond `most`.
+    /// Returns the quantity that a limit on calls applies to, and the calls to blame if it exceeds
+    /// `most`.
     fn amount(&mut self, limit: Limit, most: usize) -> Amount {
         match limit {
             Limit::Errors => self.errors(most),

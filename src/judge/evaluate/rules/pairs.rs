@@ -186,7 +186,7 @@ impl<'p, 'v> Comparison<'p, 'v> {
         let [own, other] = if requirement.of_b { [pair.fits[1], pair.fits[0]] } else { pair.fits };
         let [unknown_partners, unknown_blockers] = counts_unknown;
         // A required partner must have ended. A forbidden partner counts even before its end,
-        // unless its end decides whether it is near.
+        // unless the end may still arrive and decides whether the partner is near.
         let counts_partial =
             requirement.is_forbidden && !(pair.ends_may_come && pair.near != Some(Near::Any));
         let is_partner = |(call, fit): (usize, &Tri)| {
