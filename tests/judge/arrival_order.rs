@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Returns everything that a reader sees, except the revision's number.
+    /// Returns what a reader mainly sees, without the revision's number.
     fn what(evaluation: &Evaluation) -> Value {
         let Evaluation {
             trajectory,

@@ -1,9 +1,9 @@
 //! Compares spanscore with the answers of the reference evaluators (`tests/conformance/*.jsonl`).
 //! Each criterion is loaded from the text of a configuration file, and the calls arrive as OTLP
-//! spans through the scan and the pipeline. Skips, counts and prints a case if its tag says that it
-//! cannot be compared: for example, the reference contradicts its documentation, or the answer
-//! depends on the reference's language. Does not test conventions other than OpenTelemetry's own,
-//! or traces that were cut short.
+//! spans through the scan and the pipeline. Skips and counts a case if its tag says that it cannot
+//! be compared: for example, the reference contradicts its documentation, or the answer depends on
+//! the reference's language. Does not test conventions other than OpenTelemetry's own, or traces
+//! that were cut short.
 
 use std::collections::BTreeMap;
 

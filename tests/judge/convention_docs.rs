@@ -1,6 +1,7 @@
-//! Compares `docs/conventions.md` with its only source, the doc comments and tables of the
-//! conventions. Also compares each section of the page with the attributes that the convention's
-//! code reads. Does not prove that a sentence about an attribute is true; the captures do.
+//! Compares `docs/conventions.md` with its sources: the doc comments and tables of the conventions,
+//! and the introduction below. Also compares each section of the page with the attributes that the
+//! convention's code reads. Does not prove that a sentence about an attribute is true; the captures
+//! do.
 
 use std::collections::BTreeMap;
 

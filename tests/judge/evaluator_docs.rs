@@ -1,5 +1,6 @@
-//! Compares `docs/evaluators.md` and the descriptions in the schema with their only source, the doc
-//! comments of the evaluators. Does not prove that the comments are true; the corpus does.
+//! Compares `docs/evaluators.md` and the descriptions in the schema with their sources: the doc
+//! comments of the evaluators and, for the page, the introduction below. Does not prove that the
+//! comments are true; the corpus does.
 
 use std::fs;
 

@@ -84,8 +84,8 @@ fn run_of(trace: u64, begin: u64, step: u64, late_by: u64) -> Vec<(u64, Span)> {
     timed.collect()
 }
 
-/// Returns a log of runs that overlap. Some last several minutes, some have a late span, and many
-/// records arrive in the same millisecond.
+/// Returns a log of runs that overlap. Some last several minutes, some have a late span, and some
+/// send a span each millisecond.
 fn log(seed: u64) -> Vec<Record> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut arrivals = Vec::new();

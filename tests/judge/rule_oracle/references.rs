@@ -1,4 +1,5 @@
-//! Tests the ten scores of `trajectory_match` with an oracle that tries all pairs in all orders.
+//! Tests the ten scores of `trajectory_match` with an oracle that finds the best pairs of every
+//! possible order.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};

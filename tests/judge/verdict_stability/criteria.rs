@@ -1,4 +1,4 @@
-//! Criteria about calls that a trace contains, and about calls that it does not contain: one for
+//! Criteria about calls that a trace contains, and about calls that it does not contain: some for
 //! each evaluator, and more for results that can be certain early. Criteria that do not load are
 //! skipped.
 

@@ -1,8 +1,8 @@
 //! Tests that early verdicts never change. Any part of the spans of a real or generated trace
-//! arrives first, some of them unfinished, and the trace is judged as at shutdown. Then the rest
-//! arrives in two parts, and no verdict may change or be withdrawn. The missing spans merge calls,
-//! reveal hand-offs, contain arguments, shift clocks, and change the evaluated span. Proves only
-//! for the plain case that an early verdict is given where one is possible.
+//! arrives first, some of them unfinished, and the trace is judged as at shutdown. Then another
+//! part and at last all spans arrive, and no verdict may change or be withdrawn. The missing spans
+//! merge calls, reveal hand-offs, contain arguments, shift clocks, and change the evaluated span.
+//! Proves only for the plain case that an early verdict is given where one is possible.
 
 pub(crate) mod criteria;
 pub(crate) mod generated_traces;
