@@ -19,15 +19,16 @@ const MAX_CELLS: usize = 1 << 24;
 /// Pairs of indices (expected call, call), in the order of the expected calls.
 pub(crate) type Pairs = Vec<(usize, usize)>;
 
-/// The calls that match each expected call. Equal expected calls share a kind.
+/// The calls that match each expected call. If no expected call has arguments, equal names share a
+/// kind; else each expected call has its own.
 pub(crate) struct Fits {
     /// The kind of each expected call.
     pub(crate) kinds: Vec<u32>,
     /// The matching calls by kind, in ascending order.
     pub(crate) calls: Vec<Vec<u32>>,
     pub(crate) n_calls: usize,
-    /// For each call, the only kind that it can match, or `UNEXPECTED`. `None` if some call can
-    /// match several kinds.
+    /// For each call, the only kind that it can match, or `UNEXPECTED`. `None` if an expected call
+    /// has arguments, because a call can then match several kinds.
     pub(crate) only_kind: Option<Vec<u32>>,
 }
 

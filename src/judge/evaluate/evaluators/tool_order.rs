@@ -89,7 +89,7 @@ read_with_hints!(ExpectedTool);
 pub(in crate::evaluate) enum OrderFound {
     /// All expected calls were found; with `exact_match`, there is no other call.
     All,
-    /// All names match, but a call has unexpected arguments; only with `exact_match`.
+    /// All names match, but the arguments of a call differ or are unknown; only with `exact_match`.
     OtherArguments(OtherArguments),
     /// Not all expected calls were found or, with `exact_match`, other calls were made.
     Departs {
@@ -101,7 +101,7 @@ pub(in crate::evaluate) enum OrderFound {
     },
 }
 
-/// A call whose arguments differ from the expected arguments.
+/// A call whose arguments differ from the expected arguments, or are unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct OtherArguments {
     call_idx: usize,
