@@ -9,12 +9,12 @@ pub(crate) fn rfc3339(unix_nanos: u64) -> String {
     Timestamp { seconds, nanos }.to_string()
 }
 
-/// Parses RFC 3339 as Unix nanoseconds; `None` if the text is invalid. Seconds before 1970 count as
-/// 0.
+/// Parses RFC 3339 as Unix nanoseconds; `None` if the text is invalid. A time before 1970 becomes 0,
+/// a time after 2554 `u64::MAX`.
 pub(crate) fn unix_nanos_from_rfc3339(text: &str) -> Option<u64> {
     let Timestamp { seconds, nanos } = text.parse().ok()?;
-    let seconds = u64::try_from(seconds).unwrap_or(0);
-    Some(seconds * 1_000_000_000 + u64::try_from(nanos).unwrap_or(0))
+    let nanos = i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+    Some(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -41,6 +41,11 @@ mod tests {
         }
         assert_eq!(rfc3339(1_500_000_000), "1970-01-01T00:00:01.500Z");
         assert_eq!(unix_nanos_from_rfc3339("1969-12-31T23:59:59Z"), Some(0));
+        assert_eq!(unix_nanos_from_rfc3339("1969-12-31T23:59:59.500Z"), Some(0));
+        assert_eq!(
+            unix_nanos_from_rfc3339("9999-12-31T23:59:59Z"),
+            Some(u64::MAX)
+        );
         assert_eq!(unix_nanos_from_rfc3339("yesterday"), None);
     }
 }

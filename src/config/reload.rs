@@ -26,11 +26,10 @@ impl Config {
         let mut needs_restart = Vec::new();
         compare("", &plain(self), &plain(&new), &mut needs_restart);
         let renews_secrets = !needs_restart.iter().any(|key| is_of_destinations(key));
-        if !renews_secrets {
-            for key in new.changed_secrets(self) {
-                if !needs_restart.iter().any(|named| named.starts_with(&key)) {
-                    needs_restart.push(key);
-                }
+        for key in new.changed_secrets(self) {
+            let is_applied = renews_secrets && is_of_destinations(&key);
+            if !is_applied && !needs_restart.iter().any(|named| named.starts_with(&key)) {
+                needs_restart.push(key);
             }
         }
         let Self {
@@ -188,5 +187,17 @@ mod tests {
         assert_eq!(needs_restart, ["scores.writers", "forward.headers"]);
         assert_eq!(sent(&next), "1");
         assert_eq!(next.changed_secrets(&old), [""; 0]);
+    }
+
+    #[test]
+    fn a_new_kafka_password_needs_a_restart() {
+        let with = |password: &str| {
+            config(&format!(
+                "kafka: {{ brokers: [\"a:9092\"], sasl: {{ mechanism: PLAIN, username: u, password: \
+                 {password} }} }}\n"
+            ))
+        };
+        let (_, needs_restart) = with("one").reloaded(with("two"));
+        assert_eq!(needs_restart, ["kafka.sasl.password"]);
     }
 }

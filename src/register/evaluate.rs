@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::{ApiError, not_registered};
-use super::limits::{self, MAX_PATTERNS, PATTERN_LIMITS, check_criterion, check_runs};
+use super::limits::{MAX_PATTERNS, PATTERN_LIMITS, check_criterion, check_runs};
 use super::merge::CriteriaSet;
 use super::set::Register;
 use super::view::EvaluationsView;
@@ -209,9 +209,8 @@ fn evaluate(
         .sum();
     let (mut size, mut n_patterns) = (0_usize, 0_usize);
     for criterion in &rules.criteria {
-        let criterion = json!(criterion);
-        size += criterion.to_string().len();
-        n_patterns += limits::n_patterns(&criterion);
+        size += json!(criterion).to_string().len();
+        n_patterns += criterion.n_patterns();
     }
     if n_patterns.saturating_mul(n_searched) > MAX_SEARCH {
         let detail = format!(

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use judge::evaluate::{Criterion, PatternLimits, Scope};
 use judge::pipeline::Rules;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::Semaphore;
 
 use super::error::ApiError;
@@ -124,8 +124,7 @@ pub(super) fn check_criterion(criterion: &Criterion) -> Result<usize, ApiError> 
             detail,
         });
     }
-    let json = json!(criterion);
-    if json.to_string().len() > MAX_CRITERION_SIZE {
+    if json!(criterion).to_string().len() > MAX_CRITERION_SIZE {
         let detail = format!(
             "`{}` is larger than {} KiB: put it into a file",
             criterion.name,
@@ -133,22 +132,7 @@ pub(super) fn check_criterion(criterion: &Criterion) -> Result<usize, ApiError> 
         );
         return Err(ApiError::TooLarge(detail));
     }
-    Ok(n_patterns(&json))
-}
-
-/// Returns the number of patterns of `tool_calls` in a criterion's JSON form; 0 for other
-/// evaluators.
-pub(super) fn n_patterns(criterion: &Value) -> usize {
-    criterion.pointer("/evaluate/tool_calls").map_or(0, n_texts)
-}
-
-fn n_texts(value: &Value) -> usize {
-    match value {
-        Value::String(_) => 1,
-        Value::Array(items) => items.iter().map(n_texts).sum(),
-        Value::Object(fields) => fields.values().map(n_texts).sum(),
-        _ => 0,
-    }
+    Ok(criterion.n_patterns())
 }
 
 pub(super) fn check_keys(rules: &Rules) -> Result<(), ApiError> {

@@ -260,11 +260,15 @@ async fn nothing_grows_without_bound() {
         );
     }
     assert!(register.0.rules.load().keys().len() <= MAX_KEYS);
+    // Every second criterion has its patterns in rules instead of `tool_calls`.
     let patterns = |n: usize| {
-        json!({
-            "name": format!("p{n}"),
-            "evaluate": { "tool_calls": { "required": vec!["a"; 30] } },
-        })
+        let evaluate = if n % 2 == 0 {
+            json!({ "tool_calls": { "required": vec!["a"; 30] } })
+        } else {
+            let rule = json!({ "response": { "a": "x", "b": "y" } });
+            json!({ "constraints": { "rules": vec![rule; 15] } })
+        };
+        json!({ "name": format!("p{n}"), "evaluate": evaluate })
     };
     let set = json!({ "criteria": (0..40).map(patterns).collect::<Vec<_>>() }).to_string();
     let (status, _, problem) = call(&register, "PUT", "/v1/criteria", &[], &set).await;

@@ -77,6 +77,11 @@ impl Criterion {
         &self.revision
     }
 
+    /// Returns the number of patterns in the parameters.
+    pub fn n_patterns(&self) -> usize {
+        self.evaluate.clone().patterns_mut().len()
+    }
+
     /// Returns a copy of this criterion with other evaluator parameters and a new revision.
     pub(crate) fn with(&self, evaluate: Evaluator) -> Self {
         let threshold = evaluate.threshold(Some(self.threshold));

@@ -72,7 +72,7 @@ macro_rules! evaluators {
             }
 
             /// Returns the patterns among the parameters.
-            fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
+            pub(super) fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
                 match self { $(Self::$name(of) => of.patterns_mut(),)+ }
             }
 
