@@ -288,7 +288,13 @@ impl Evaluate for TrajectoryMatch {
                 EntryKind::Moved => RowKind::Moved,
                 EntryKind::Substituted => RowKind::Replaced,
             };
-            let row = AlignmentRow::new(row_kind).of(*call);
+            let is_fault = match kind {
+                EntryKind::Match => false,
+                EntryKind::Extra => score.most_with_extra(1, found.n_expected) < 1.0,
+                EntryKind::Missing => !matches!(score, MatchScore::Subset | MatchScore::Precision),
+                EntryKind::Moved | EntryKind::Substituted => true,
+            };
+            let row = AlignmentRow::new(row_kind).of(*call).at_fault(is_fault);
             rows.push(match expected.and_then(|at| names.get(at)) {
                 Some(expected) => row.expecting(*expected),
                 None => row,
