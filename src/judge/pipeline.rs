@@ -54,8 +54,9 @@ pub use reported::{Marks, TraceMark};
 pub use rules::{InvalidRules, Rules};
 pub use split::split;
 
-/// Maximum bytes of closed traces that are judged together, and of evaluations that the sink
-/// receives together. Senders decide how much falls due at the same time; slices bound the memory.
+/// A slice of closed traces that are judged together, and of evaluations that the sink receives
+/// together, ends when it reaches this many bytes. Senders decide how much falls due at the same
+/// time; slices bound the memory.
 const MAX_SLICE: usize = 256 << 10;
 
 /// Number of inserted spans and log records between two calls of [`JudgementSink::beat`].
@@ -77,12 +78,11 @@ pub struct Pipeline<C = CrossTraces> {
     marks_judged: bool,
     /// All journal records below this number were inserted.
     next_record: u64,
-    /// True if a criterion has judged sessions since all sessions were last forgotten.
+    /// True if there was a criterion for sessions since all sessions were last forgotten.
     judges_sessions: bool,
     /// The next deadline of a session, as of the last check.
     next_session: Option<Instant>,
-    /// Results that the sink has not received yet; between two calls at most the number of lost
-    /// traces.
+    /// Results that the sink has not received yet; between two calls empty except for `n_lost`.
     judged: Judged,
     postponed: PostponedAlarms,
 }
@@ -90,12 +90,12 @@ pub struct Pipeline<C = CrossTraces> {
 /// Counts of the spans and log records of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Taken {
-    /// Spans and log records inserted into traces, including repeated ones.
+    /// Spans and log records of traces that were not judged before, and repeated ones.
     pub n_taken: usize,
-    /// New spans of traces that were judged before.
+    /// New spans and log records of traces that were judged before.
     pub n_late: usize,
-    /// Spans that were dropped because a limit closed their trace, or because the trace's other
-    /// spans were forgotten.
+    /// Spans that were dropped because a limit closed their trace or left no memory for them, or
+    /// because the trace's other spans are gone.
     pub n_too_late: usize,
     /// Spans in `n_too_late` whose trace was forgotten because the memory for closed traces was
     /// full.
@@ -141,7 +141,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Judges every trace and session that is due.
+    /// Judges everything that is due.
     pub fn advance(&mut self, rules: &Rules, now: Now) -> Judged {
         let mut judged = Judged::default();
         self.advance_into(rules, now, &mut judged);
@@ -228,7 +228,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         taken
     }
 
-    /// Like [`Self::take_into`], for the request in record `record` of the journal.
+    /// Like [`Self::take_into`], for the request in record `record` of a journal or log.
     pub fn take_record(
         &mut self,
         rules: &Rules,
@@ -244,7 +244,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         taken
     }
 
-    /// Marks traces as incomplete, because some of their spans were forwarded but not scored.
+    /// Marks traces as incomplete, because some of their spans were forwarded but not scored, or
+    /// may be in another log.
     pub fn mark_unscored(&mut self, trace_ids: &[TraceId], now: Now) {
         self.cross_traces.with(|them| them.miss(now));
         self.buffer.mark_unscored(trace_ids, now);
@@ -302,8 +303,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.shorten_settle(settle);
     }
 
-    /// Like [`Self::advance`], but sends the results to `sink` in slices. The last slice may be
-    /// empty.
+    /// Like [`Self::advance`], but sends the results to `sink` in slices, which may be empty.
     pub fn advance_into(&mut self, rules: &Rules, now: Now, sink: &mut impl JudgementSink) {
         self.retry_alarms(rules, now, sink);
         self.judge_due(rules, now, MAX_SLICE, |_| (), sink);
@@ -317,8 +317,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         judged
     }
 
-    /// Like [`Self::drain`], but sends the results to `sink` in slices. The last slice may be
-    /// empty.
+    /// Like [`Self::drain`], but sends the results to `sink` in slices, which may be empty.
     pub fn drain_into(&mut self, rules: &Rules, now: Now, sink: &mut impl JudgementSink) {
         self.judge_all(rules, CloseReason::Shutdown, now, MAX_SLICE, |_| (), sink);
     }
@@ -487,12 +486,12 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.judged.n_lost += usize::from(is_lost);
     }
 
-    /// Publishes the results that concern other traces, reopens the traces that these results
-    /// change, and completes the trajectories with results of other traces.
+    /// Publishes what other traces need, reopens the traces of this partition that this changes,
+    /// and completes the trajectories with data of other traces.
     fn join(&mut self, extracted: &mut [Extracted], now: Now) {
         let partition = self.partition;
         if !extracted.is_empty() {
-            // An argument or result that another trace recorded reopens the trace of the call, as a
+            // For example, a result that another trace recorded reopens the trace of the call, as a
             // late span would.
             let changed = self
                 .cross_traces

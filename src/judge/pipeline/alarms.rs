@@ -18,10 +18,10 @@ use crate::extract;
 /// Interval at which postponed traces are judged.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
-/// Maximum KiB of postponed traces that one retry judges.
+/// A retry judges no further trace once its judgements have cost this many KiB.
 const MAX_RETRIED: u32 = 8 << 10;
 
-/// The open traces that must wait before they are judged again.
+/// The open traces that wait to be judged for alarms.
 #[derive(Debug, Default)]
 pub(super) struct PostponedAlarms {
     /// The criteria with alarms by which calls were last watched, to notice a change of the rules.
@@ -42,8 +42,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         }
     }
 
-    /// Judges the open traces that have changed, and reports each permanently violated criterion
-    /// once for each trace.
+    /// Judges the open traces that have changed, unless they must wait, and reports each
+    /// permanently violated criterion once for each trace.
     pub(super) fn raise_alarms(&mut self, rules: &Rules, now: Now, sink: &mut impl JudgementSink) {
         for changed in self.buffer.take_changed() {
             if self.judge_changed(rules, changed, false, sink).is_none() {
@@ -74,8 +74,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.postponed.retry_at = (!is_empty).then(|| now.instant + RETRY_EVERY);
     }
 
-    /// Judges an open trace, and returns the size of its copy in KiB; `None` if the trace must
-    /// wait.
+    /// Judges an open trace, and returns the cost in KiB, 0 without a judgement; `None` if the
+    /// trace must wait.
     fn judge_changed(
         &mut self,
         rules: &Rules,

@@ -12,8 +12,8 @@ use otlp::span::{SpanId, TraceId};
 
 use crate::extract::{CallPart, CrossTraceResult, Payload, Trajectory};
 
-/// Maximum number of parts, and of services with a call, for one call id. Only a sender that reuses
-/// its ids exceeds this number.
+/// Maximum number of arguments, of results, and of services with a call, for one call id. Only a
+/// sender that reuses its ids exceeds this number.
 const MAX_OF_ONE_ID: usize = 64;
 
 /// JavaScript clocks give the start in whole milliseconds and the end more precisely, so the next
@@ -30,7 +30,7 @@ pub(super) struct CrossTraceResults {
     max_size: usize,
     max_ids: usize,
     /// Maximum time between a call and the recording of its arguments or result. A part that was
-    /// recorded later belongs to another call with this id.
+    /// recorded at another time belongs to another call with this id.
     max_age: Duration,
 }
 
@@ -127,8 +127,9 @@ impl CrossTraceResults {
         to_judge_again
     }
 
-    /// Stores a part of a call. Returns the trace that lacks the part, to judge again; `None` if
-    /// the part was known, or if no trace or several traces lack it.
+    /// Stores a part of a call. Returns the trace of the same service that has the call, to judge
+    /// again; `None` if no trace or several traces have it, if the part was known, or if the id has
+    /// too many parts.
     pub(super) fn add(&mut self, result: CrossTraceResult) -> Option<TraceId> {
         let CrossTraceResult {
             call_id,
@@ -160,7 +161,8 @@ impl CrossTraceResults {
         asked_by
     }
 
-    /// Completes the calls of a trajectory whose ids [`Self::ask`] has stored.
+    /// Completes the calls of a trajectory whose ids [`Self::ask`] has stored, except contested
+    /// ones.
     pub(super) fn fill(&self, trajectory: &mut Arc<Trajectory>) {
         if !trajectory.completed_elsewhere {
             return;

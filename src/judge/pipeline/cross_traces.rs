@@ -107,7 +107,7 @@ impl CrossTraces {
         max_recent_size / 8
     }
 
-    /// Changes the memory limit.
+    /// Changes the memory limits.
     pub(super) fn resize(&mut self, max_size: usize, max_sessions_size: usize, now: Now) {
         self.results.resize(max_size / 2);
         if let Some(judged) = &mut self.judged_sessions {

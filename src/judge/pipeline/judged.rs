@@ -27,22 +27,23 @@ pub struct Judged {
     pub evaluations: Vec<Evaluation>,
     /// Alarms that were raised, and alarms that were withdrawn.
     pub alarms: Vec<Evaluation>,
-    /// The arrival, in Unix nanoseconds, of the first span since the trace of the alarms was last
-    /// judged.
+    /// The arrival, in Unix nanoseconds, of the first change since the trace of the alarms was last
+    /// judged; for the alarms of a session, the time of the judgement.
     pub alarmed_unix_nanos: u64,
     /// The number of times that an open trace had to wait before it was judged for alarms.
     pub n_postponed: usize,
-    /// The trajectories of the agents, whether or not a criterion applies. If results are sent in
-    /// slices, a trajectory is in the slice with its first evaluation.
+    /// The trajectories of traces that were closed for the first time, whether or not a criterion
+    /// applies. If results are sent in slices, a trajectory is in the slice with its first
+    /// evaluation.
     pub trajectories: Vec<Arc<Trajectory>>,
-    /// Trajectories, with late spans, of runs that were judged before. If
-    /// [`Trajectory::is_taken_over`] is true, spans report all calls of the group of log records,
-    /// and the group is not a run.
+    /// Trajectories of runs that were judged before and are judged again, for example after late
+    /// spans. If [`Trajectory::is_taken_over`] is true, spans report all calls of the group of log
+    /// records, and the group is not a run.
     pub revised: Vec<Arc<Trajectory>>,
-    /// The reason why each trace was closed. A trace that is closed again after late spans is not
-    /// counted again.
+    /// The reason why each trace was closed. A trace that is closed again is not counted again.
     pub reasons: Vec<CloseReason>,
-    /// The number of traces without a trajectory: no tool call, no agent run and no expectation.
+    /// The number of traces that are no runs: without a tool call, an agent run and an expectation,
+    /// or made of log records whose calls spans report.
     pub n_no_trajectory: usize,
     /// The first trace without a trajectory that looks like an agent's.
     pub unrecognised: Option<Unrecognised>,
@@ -55,8 +56,8 @@ pub struct Judged {
     pub n_lost: usize,
     /// The completeness of each session that got its final verdicts.
     pub sessions: Vec<CloseReason>,
-    /// With a journal, the marks of the closed traces. All their evaluations are in this slice or
-    /// in earlier slices.
+    /// With a journal, the marks of judged traces and sessions. All their evaluations are in this
+    /// slice or in earlier slices.
     pub marks: Marks,
     /// The estimated size of the evaluations in bytes.
     size: usize,

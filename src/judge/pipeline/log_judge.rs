@@ -1,6 +1,7 @@
 //! Judges a log, whose records arrive in order, each with its offset and its time of arrival. The
-//! judgements and their times depend on the records alone. Computes where the log's next reader,
-//! the successor, must begin, and which judgements it must not report again.
+//! judgements and their times depend on the records, the rules and the settings, but on no clock.
+//! Computes where the log's next reader, the successor, must begin, and which judgements it must
+//! not report again.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ pub struct LogLimits {
 /// judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct LogMoment {
-    /// The time of arrival in Unix nanoseconds.
+    /// The log's time, in Unix nanoseconds, by which everything due was judged.
     pub unix_nanos: u64,
     pub offset: u64,
 }
@@ -35,9 +36,10 @@ pub struct LogMoment {
 pub struct LogMark {
     /// The offset at which reading begins.
     pub replay: u64,
-    /// The first record of the oldest trace that was open at `judged`. Every trace that begins
-    /// before this record was already reported. If a successor sees such a trace as open at
-    /// `judged`, the successor has read only the end of it.
+    /// The first record of the oldest trace that was open at `judged`; the next record if no trace
+    /// was open; `replay` if the trace is too old to be read again. If a successor sees a trace
+    /// that begins earlier as open at `judged`, the trace was already reported, and the successor
+    /// has read only the end of it.
     pub open: u64,
     pub judged: LogMoment,
 }
@@ -69,7 +71,7 @@ pub struct LogJudge {
     start: LogStart,
     /// An arbitrary instant from which the log's time is counted.
     anchor: Instant,
-    /// `None` before the first record and the first call of [`LogJudge::advance`].
+    /// `None` until the first record or the first call of [`LogJudge::advance`].
     running: Option<Running>,
     /// The next record to read.
     next: u64,
@@ -110,7 +112,7 @@ impl LogJudge {
         self.next
     }
 
-    /// Returns the log's time in Unix nanoseconds; 0 before the first record.
+    /// Returns the log's time in Unix nanoseconds; 0 until the first record or [`Self::advance`].
     pub fn clock(&self) -> u64 {
         self.running.as_ref().map_or(0, |running| running.clock)
     }
@@ -203,7 +205,8 @@ impl LogJudge {
     }
 
     /// Returns the state that a successor needs once all judgements so far are delivered.
-    /// Everything due by the log's time must have been judged. `None` before the first record.
+    /// Everything due by the log's time must have been judged. `None` until the first record or
+    /// [`Self::advance`].
     pub fn mark(&self) -> Option<LogMark> {
         let running = self.running.as_ref()?;
         let judged = LogMoment {
@@ -270,7 +273,8 @@ impl LogJudge {
         inherited.map_or_else(LogMoment::default, |it| it.mark.judged)
     }
 
-    /// Starts the pipeline; its trace history begins at the first record.
+    /// Starts the pipeline unless it runs. Its trace history begins at this time, or at 0 if the
+    /// log never had an earlier record.
     fn begin(&mut self, unix_nanos: u64, offset: u64) {
         if self.running.is_some() {
             return;
@@ -357,14 +361,16 @@ impl Running {
         }
     }
 
-    /// Returns the offset of a record that arrived no later than this time.
+    /// Returns the offset of a record that arrived no later than this time, or else the offset of
+    /// the oldest sample.
     fn offset_at(&self, unix_nanos: u64) -> u64 {
         let n_before = self.samples.partition_point(|(at, _)| *at <= unix_nanos);
         let sample = self.samples.get(n_before.saturating_sub(1));
         sample.map_or(0, |(_, offset)| *offset)
     }
 
-    /// Returns a time no later than the arrival of the record with this offset.
+    /// Returns a time no later than the arrival of the record with this offset, or else the time of
+    /// the oldest sample.
     fn time_of(&self, offset: u64) -> u64 {
         let n_before = self.samples.partition_point(|(_, at)| *at <= offset);
         let sample = self.samples.get(n_before.saturating_sub(1));
@@ -386,8 +392,8 @@ struct Gate<'a, S> {
 impl<S: JudgementSink> JudgementSink for Gate<'_, S> {
     fn take(&mut self, slice: &mut Judged) {
         if self.was_reported {
-            // A limit closed the trace here. The predecessor may have had more memory; then the
-            // trace was still open there, and was not reported.
+            // If the predecessor had more memory, a trace that is evicted here was still open
+            // there, and was not reported.
             slice
                 .keep_only(|evaluation| evaluation.trajectory.completeness == CloseReason::Evicted);
         }

@@ -1,5 +1,5 @@
 //! Rebuilds the pipeline from a journal after a restart: inserts the requests again, and applies
-//! marks that close the traces judged before. A pipeline uses only the requests and marks of its
+//! marks that close the traces judged before. A pipeline uses only the spans and trace marks of its
 //! partition.
 
 use std::iter::Peekable;
@@ -78,7 +78,7 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         n_items
     }
 
-    /// Closes the traces that were judged with the records below `record`.
+    /// Applies the marks of traces that were judged with the records below `record`.
     fn apply_marks(&mut self, record: u64) {
         let judged_before = |mark: &TraceMark| mark.judged_below <= record;
         while let Some(mark) = self.marks.next_if(judged_before) {
@@ -119,13 +119,14 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.marks_judged = true;
     }
 
-    /// Sets the journal record to replay next.
+    /// Sets the record whose spans are inserted next, live or during a replay.
     pub(super) fn begin_record(&mut self, record: u64) {
         self.buffer.set_record(record);
         self.next_record = record;
     }
 
-    /// Closes a trace that was judged before the restart, with its reported results.
+    /// Closes a trace that was judged before the restart, with its reported results. Restores the
+    /// alarms of a trace that was open.
     fn restore_mark(&mut self, rules: &Rules, mark: TraceMark, now: Now) {
         let Marked::Trace(reason) = mark.marked else {
             return;

@@ -1,5 +1,5 @@
-//! Stores the reported evaluations of a trace, so that late spans cause reports of changes only:
-//! new evaluations, and revisions of evaluations that look different.
+//! Stores the reported evaluations of a trace or session, so that late spans cause reports of
+//! changes only: new evaluations, and revisions of evaluations that look different.
 
 mod marks;
 
@@ -52,7 +52,7 @@ struct ReportedEvaluation {
     certain: bool,
     previous: Previous,
     /// Updated by each judgement of the trace. An evaluation that the judgement does not make again
-    /// is withdrawn.
+    /// may be withdrawn.
     state: ReportState,
 }
 
@@ -117,8 +117,8 @@ impl Reported {
         (next..n_known).chain(0..next.min(n_known)).find(is_known)
     }
 
-    /// Sets the evaluation's revision; `known` is the index of its record. Returns `false` if an
-    /// equal evaluation was reported before.
+    /// Sets the evaluation's revision. `known` is the index of its record, `alarm` that of its
+    /// alarm. Returns `false` if an equal or a more certain evaluation was reported before.
     fn record(
         &mut self,
         evaluation: &mut Evaluation,
@@ -182,7 +182,7 @@ impl Reported {
             .all(|known| known.criterion.name() != criterion.name)
     }
 
-    /// Returns true if an alarm of this criterion was raised.
+    /// Returns true if an alarm of this criterion was raised and no verdict has followed.
     pub(super) fn has_alarm(&self, criterion: &Criterion) -> bool {
         self.alarm_of(&criterion.name).is_some()
     }
@@ -246,7 +246,8 @@ impl Revising<'_> {
     }
 
     /// Ends the judgement. Returns the withdrawals of alarms without a verdict, and of earlier
-    /// evaluations that this judgement did not make.
+    /// evaluations that this judgement did not make. While the trace is cut short, evaluations that
+    /// were certain stay.
     pub(super) fn withdraw(self) -> impl Iterator<Item = Evaluation> {
         let Self {
             reported,

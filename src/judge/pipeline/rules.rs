@@ -43,7 +43,8 @@ impl Rules {
     /// Parses `{"criteria": […]}`, each criterion as in a configuration file (docs/evaluators.md).
     ///
     /// # Errors
-    /// Returns all mistakes, each with the path of its field.
+    /// Returns all mistakes of the criteria, each with the path of its field, or else the mistake
+    /// for which the text cannot be parsed.
     pub fn from_json(text: &str) -> Result<Self, InvalidRules> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]

@@ -1,5 +1,6 @@
 //! Judges sessions by the criteria with `scope: session`: after each closed turn as if the session
-//! had been cut short, and finally when no turn has closed for `assemble.session.inactive`.
+//! had been cut short, and finally when no turn has closed for `assemble.session.inactive`, or when
+//! the session is evicted or the input ends.
 
 use std::sync::Arc;
 
@@ -63,7 +64,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         }
     }
 
-    /// Judges all sessions, because the sidecar stops or the input has ended.
+    /// Judges all sessions that wait for verdicts, because the sidecar stops, the input has ended,
+    /// or no criterion judges sessions any more.
     pub fn end_sessions(
         &mut self,
         rules: &Rules,

@@ -56,9 +56,10 @@ pub(super) struct JudgedSessions {
     /// The time of the last lost spans (Unix time), which may have belonged to a turn of any
     /// session.
     missed_unix_nanos: u64,
-    /// True if the history begins before the start of this process.
+    /// True once the start of the history was restored.
     is_restored: bool,
-    /// The sessions that were forgotten in the last day, with rare false positives.
+    /// The sessions that were forgotten in the last day, and some of the day before, with rare
+    /// false positives.
     forgotten: ForgottenTraces,
 }
 
@@ -102,8 +103,8 @@ pub(super) enum SessionStage {
     Open,
     /// Report the verdicts.
     Final,
-    /// Withdraw the reported results, because the last turn turned out to belong to another
-    /// session.
+    /// Withdraw the reported results, because the last turn belongs to another session or is no
+    /// turn any more.
     Gone,
 }
 
@@ -148,7 +149,7 @@ impl JudgedSessions {
         self.sessions.len()
     }
 
-    /// Records that spans of any known session may have been lost.
+    /// Records that spans of any session may have been lost.
     pub(super) fn miss(&mut self, now: Now) {
         self.memory_unix_nanos = self.memory_unix_nanos.max(now.unix_nanos);
         self.missed_unix_nanos = self.memory_unix_nanos;
@@ -339,7 +340,7 @@ impl JudgedSessions {
         slot
     }
 
-    /// Restarts the timers of a changed session.
+    /// Restarts the timers of a changed session. Returns the session to judge, if it has turns.
     fn change(&mut self, slot: Slot, now: Now) -> Option<DueSession> {
         let tick = self.tick(now);
         let session = self.sessions.get_mut(slot)?;

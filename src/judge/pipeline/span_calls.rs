@@ -69,7 +69,7 @@ impl SpanCalls {
         groups
     }
 
-    /// Removes, from a trajectory of log records, the calls that spans reported.
+    /// Removes, from a trajectory of log records, the calls that spans of a single trace reported.
     pub(super) fn remove_known(&self, trajectory: &mut Arc<Trajectory>) {
         if trajectory.subject.is_none() {
             Arc::make_mut(trajectory).tool_calls.retain(|call| {

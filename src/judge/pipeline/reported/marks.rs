@@ -1,5 +1,5 @@
-//! Encodes the reported results of judged traces for a journal, so that a restarted pipeline judges
-//! nothing twice and continues with the same revisions.
+//! Encodes the reported results of judged traces for a journal, so that a restarted pipeline
+//! reports nothing twice and continues with the same revisions.
 
 use std::sync::Arc;
 
@@ -29,9 +29,9 @@ pub struct Marks {
 pub struct TraceMark {
     /// The id of the trace, or of the session.
     pub trace_id: TraceId,
-    /// All records below this number were used for the judgement.
+    /// All records below this number were used for the judgement; 0 for a session.
     pub judged_below: u64,
-    /// The first record with spans of the trace.
+    /// The first record with spans of the trace; `u64::MAX` for a session.
     pub first_record: u64,
     pub(in crate::pipeline) marked: Marked,
     pub(in crate::pipeline) reported: Reported,
@@ -54,7 +54,7 @@ const CERTAIN: u8 = 8;
 const WITHDRAWN: u8 = 16;
 const ALARM: u8 = 32;
 
-/// The evaluator of a removed criterion.
+/// The name of an evaluator that is not known, such as that of a removed criterion.
 const UNKNOWN: &str = "unknown";
 
 // === impl Marks ===
@@ -173,8 +173,8 @@ impl Marks {
 // === impl TraceMark ===
 
 impl TraceMark {
-    /// Decodes marks. Stops at truncated input; skips evaluations of criteria that are not
-    /// registered.
+    /// Decodes marks. Stops at invalid input; skips evaluations, but not alarms, of criteria that
+    /// are not registered.
     pub fn decode_all(bytes: &[u8], rules: &Rules) -> Vec<Self> {
         let mut marks = Vec::new();
         let mut input = Input(bytes);
@@ -224,7 +224,8 @@ impl<'a> Input<'a> {
         })
     }
 
-    /// Decodes the next evaluation; `Some(None)` if its criterion is not registered.
+    /// Decodes the next evaluation; `Some(None)` if it is no alarm and its criterion is not
+    /// registered.
     fn evaluation(&mut self, names: &[&str], rules: &Rules) -> Option<Option<ReportedEvaluation>> {
         let name = *names.get(self.u32()? as usize)?;
         let (flags, verdict) = (self.u8()?, verdict_of(self.u8()?)?);
