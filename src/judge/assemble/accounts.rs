@@ -30,8 +30,8 @@ pub struct Held {
     pub n_bytes: usize,
 }
 
-/// The amount that each user of a budget occupies. The first `N` − 1 users have separate shares;
-/// all further users have the last share in common.
+/// The amount that each user of a budget occupies. Up to `N` − 1 users have separate shares; all
+/// further users have the last share in common.
 #[derive(Debug)]
 pub struct FairShares<K, const N: usize = MAX_SHARES> {
     total: Held,

@@ -49,7 +49,7 @@ pub struct TraceBuffer<M> {
     /// that a limit is closing do not count.
     shares: Shares,
     service_hasher: FixedState,
-    /// A change of the replicas may have split traces that were opened before this tick.
+    /// A start or a change of the replicas may have split traces that were opened before this tick.
     split_until: Tick,
     /// Total bytes of the traces that a limit is closing.
     closing_size: usize,
@@ -118,8 +118,8 @@ impl<M: Memo> TraceBuffer<M> {
     }
 
     /// Inserts a span or log record from a peer. The order, batching and repetition of spans do not
-    /// change the trace. A record neither closes a trace nor has a missing parent, so a trace that
-    /// has only records is closed when it is inactive.
+    /// change the trace. Records are never top spans, so a trace that has only records does not
+    /// settle: it is closed as inactive, or by a limit.
     #[inline]
     pub fn insert(&mut self, span: Span, peer: PeerId, now: Now) -> Inserted {
         let trace_id = span.trace_id;
@@ -179,9 +179,9 @@ impl<M: Memo> TraceBuffer<M> {
         inserted
     }
 
-    /// Reopens a closed trace, because another trace completes one of its calls. The trace then
-    /// settles again. Returns true if this is impossible, because the spans were dropped when the
-    /// memory for closed traces was full.
+    /// Reopens a closed trace, because another trace changes it. The trace then settles again.
+    /// Returns true if this is impossible, because the spans were dropped when the memory for
+    /// closed traces was full.
     pub fn reopen(&mut self, trace_id: &TraceId, now: Now) -> bool {
         let tick = self.tick(now);
         let Some(recent) = self.recent.find(self.hasher.hash_one(trace_id), trace_id) else {
@@ -220,7 +220,8 @@ impl<M: Memo> TraceBuffer<M> {
         self.timers.shorten_settle(ticks(settle));
     }
 
-    /// Applies new size limits. Traces beyond the limits are closed or forgotten immediately.
+    /// Applies new size limits. Open traces beyond their budget become due immediately, and
+    /// remembered traces beyond theirs lose their spans.
     pub fn resize(&mut self, sizes: Sizes, now: Now) {
         self.settings.resize(sizes);
         self.recent.resize(self.settings.max_recent_size);
@@ -235,9 +236,9 @@ impl<M: Memo> TraceBuffer<M> {
             .checked_add(Duration::from_nanos(self.timers.next()?))
     }
 
-    /// Closes the traces that are due, until they reach `max_size` bytes, ordered by deadline and
-    /// then by the start of the wait. Also returns traces that have only expired, and remain open.
-    /// Call it until the result is empty; each trace is returned once.
+    /// Closes the traces that are due, until they reach `max_size` bytes, ordered by deadline. Also
+    /// returns traces that have only expired, and remain open. Call it until the result is empty;
+    /// each trace is returned once.
     pub fn close_due(&mut self, now: Now, max_size: usize) -> Vec<Closed<M>> {
         let tick = self.tick(now);
         self.forget(now);
@@ -296,9 +297,10 @@ impl<M: Memo> TraceBuffer<M> {
         self.closing_size
     }
 
-    /// Makes all traces due, in the order of first arrival. A settling trace closes as settled, and
-    /// a trace that reached a limit closes with this limit as the reason. All other traces close
-    /// with the reason `otherwise` (`Shutdown`, or `NoRoot` at the end of replay's input).
+    /// Makes all traces due, in the order of first arrival. A trace that may be done closes with
+    /// the reason `RootEnded`, and a trace that reached a limit closes with this limit as the
+    /// reason. All other traces close with the reason `otherwise` (`Shutdown`, or `NoRoot` at the
+    /// end of replay's input).
     pub fn make_all_due(&mut self, otherwise: CloseReason, now: Now) {
         let tick = self.tick(now);
         let mut slots: Vec<(u64, Slot)> = self
@@ -500,7 +502,7 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Returns the limit that closes a trace.
+    /// Returns the reason for which a trace is being closed.
     fn limit_of(&self, slot: Slot) -> CloseReason {
         self.open
             .get(slot)
@@ -525,7 +527,8 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Forgets traces that are too old or beyond a limit; the trace history then starts after them.
+    /// Forgets closed traces that are too old or beyond a limit; the trace history then starts
+    /// after them, except after those whose hashes are remembered.
     fn forget(&mut self, now: Now) {
         let tick = self.tick(now);
         let forgotten = self.recent.forget(tick).max(self.unscored.forget(tick));

@@ -27,26 +27,28 @@ pub(super) struct BufferedTrace<M> {
     pub(super) reported: bool,
     /// True if spans of the trace were forwarded unscored, or if the trace may have been forgotten.
     pub(super) unscored: bool,
-    /// The start of the trace history when the first span arrived (Unix time). If a span of the
-    /// trace started earlier, the trace may have been judged before and forgotten.
+    /// The start of the trace history (Unix time) when the first span arrived, or after a later
+    /// change of the replicas. If a span of the trace started earlier, the trace may have been
+    /// judged before and forgotten.
     pub(super) memory_unix_nanos: u64,
     /// The arrival of the first span.
     pub(super) opened: Tick,
     pub(super) arrival: u64,
     /// The first journal record with spans of the trace; 0 without a journal.
     pub(super) first_record: u64,
-    /// The kind of top span that has ended, which decides the settle time.
+    /// The kind of top span that may have ended, which decides the settle time; `None` if the trace
+    /// does not settle.
     pub(super) quiet: Option<Quiet>,
     /// True if the trace has settled without being done. The trace is then evicted like an idle
     /// trace, so that a sender cannot force an examination of all spans with each new span.
     pub(super) settled_in_vain: bool,
-    /// True if a call arrived that can raise an alarm.
+    /// True if a call arrived that can raise an alarm, or if the rules have changed.
     pub(super) is_watched: bool,
-    /// True if the trace is in the buffer's list of changed traces.
+    /// True if the trace has changed since it was last judged for alarms.
     pub(super) has_changed: bool,
-    /// Total KiB of the copies of the trace that were judged while it was open.
+    /// Total cost in KiB of the judgements of the trace while it was open.
     pub(super) judged_kib: u32,
-    /// The limit that closes the trace, whatever spans arrive.
+    /// The reason for which the trace is being closed, whatever spans arrive.
     pub(super) closing: Option<CloseReason>,
 }
 
@@ -88,7 +90,7 @@ impl<M: Memo> BufferedTrace<M> {
         }
     }
 
-    /// Returns a copy of a trace that has expired but remains open.
+    /// Returns a copy, with the memo, of a trace that has expired but remains open.
     pub(super) fn expired(&mut self, hasher: &SeedableRandomState) -> Closed<M> {
         Closed {
             trace: self.copy(CloseReason::Expired, hasher),

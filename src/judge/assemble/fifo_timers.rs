@@ -4,7 +4,7 @@
 
 use super::slab::Slot;
 
-/// Nanoseconds since the buffer was created.
+/// Nanoseconds since a fixed moment, such as the creation of the buffer.
 pub(crate) type Tick = u64;
 
 const NONE: Slot = Slot::MAX;

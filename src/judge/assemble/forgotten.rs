@@ -1,6 +1,6 @@
-//! Remembers hashes of the ids of closed traces that were forgotten early because the traces of
-//! their peer used too much memory. A trace that opens again with such an id is incomplete. Other
-//! traces are not affected, apart from rare false positives.
+//! Remembers hashes of the ids of closed traces (or sessions) that were forgotten early because
+//! those of their peer used too much memory. A trace that opens again with such an id is
+//! incomplete. Other traces are not affected, apart from rare false positives.
 
 use super::fifo_timers::Tick;
 
@@ -15,8 +15,8 @@ const N_PROBES: u64 = 10;
 const BITS_PER_HASH: usize = 20;
 
 /// A bounded set of hashes, with rare false positives and no false negatives. It has two Bloom
-/// filters: the current filter accepts hashes for as long as a closed trace is remembered. The
-/// current filter then becomes the earlier filter, which is searched for as long again.
+/// filters: the current filter accepts hashes for the time `ttl`, then becomes the earlier filter,
+/// which is searched for as long again.
 #[derive(Debug)]
 pub(crate) struct ForgottenTraces {
     n_words: usize,

@@ -44,10 +44,10 @@ pub use trace_spans::TraceSpans;
 /// The reason why a trace was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CloseReason {
-    /// A top span has ended, no local parent is missing, and no span has arrived for the settle
-    /// time.
+    /// A top span has ended, no top span is open, and no local parent is missing. The settle time
+    /// is over, or the trace had to close earlier.
     RootEnded,
-    /// Replay reached the end of its input, and no root has ended.
+    /// Replay reached the end of its input before the trace was done.
     NoRoot,
     /// No new span arrived for `assemble.inactive`.
     Inactive,
@@ -57,12 +57,12 @@ pub enum CloseReason {
     SpanLimit,
     /// The trace reached `assemble.size_limit`.
     SizeLimit,
-    /// The budget of open traces was full.
+    /// The budget of open traces, or of sessions, was full.
     Evicted,
     /// The sidecar is stopping.
     Shutdown,
-    /// Spans of the trace were forwarded unscored, the trace began before the trace history, or
-    /// traces of its service arrive torn (split between replicas).
+    /// Spans of the trace were forwarded unscored, the trace began before the trace history, traces
+    /// of its service arrive torn (split between replicas), or the session lacks spans.
     Incomplete,
     /// The trace or the session is still open; used for alarms.
     Open,
@@ -113,14 +113,15 @@ impl CloseReason {
     }
 }
 
-/// A closed trace, with one version of each span.
+/// A closed trace, or a copy of an open one, with one version of each span.
 #[derive(Debug, Clone)]
 pub struct Trace {
     pub trace_id: TraceId,
     pub reason: CloseReason,
     pub spans: TraceSpans,
     pub shape: TraceShape,
-    /// True if a span names a parent that never arrived and is not marked remote.
+    /// True if a span names a parent that never arrived and is not marked remote, or if the trace
+    /// consists of log records that report calls.
     pub parent_missing: bool,
     /// The index of the trace in the order of first arrival, which is the order of replay's lines.
     pub arrival: u64,
@@ -136,7 +137,8 @@ pub enum Inserted {
     /// The span is part of a trace that was reported before. If the trace was closed, it is
     /// reopened until it settles again.
     Late,
-    /// The span was dropped, because a limit has closed its trace.
+    /// The span was dropped, because a limit has closed its trace or left no memory for it, or
+    /// because the trace's other spans are gone.
     TooLate,
     /// The span was dropped, because the other spans of its trace were forgotten when the memory
     /// for closed traces was full. The reported results are not revised.
@@ -163,8 +165,8 @@ pub struct Closed<M> {
     pub peer: PeerId,
     /// The service of a span whose parent was certainly sent to another replica.
     torn_service: Option<Arc<str>>,
-    /// True if a change of the replicas may have split the trace. Then the trace is no evidence
-    /// that traces of its service arrive torn.
+    /// True if a start or a change of the replicas may have split the trace. Then the trace is no
+    /// evidence that traces of its service arrive torn.
     may_be_split: bool,
     /// The first journal record with spans of the trace.
     pub first_record: u64,
@@ -196,7 +198,7 @@ impl<M: Memo> Closed<M> {
 pub struct Stats {
     /// Open traces, except those that a limit closes and `close_due` has not returned yet.
     pub n_open: usize,
-    /// Bytes of the open traces.
+    /// Bytes of these traces.
     pub open_size: usize,
     /// Remembered traces.
     pub n_recent: usize,

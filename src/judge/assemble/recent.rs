@@ -26,7 +26,8 @@ pub(super) struct RecentlyClosed<M> {
     index: HashTable<Slot>,
     /// The shares of the peers: all entries, and the bytes of their spans.
     shares: FairShares<PeerId>,
-    /// All entries in the order of their closing times, with a queue for each peer.
+    /// All entries in the order of their closing times, or of the last late spans after their spans
+    /// were dropped, with a queue for each peer.
     order: FifoTimers,
     /// The entries that have their spans, in the order of their closing times, with a queue for
     /// each peer.
@@ -218,7 +219,8 @@ impl<M: Memo> RecentlyClosed<M> {
         self.shares.total().n_bytes + self.entries.len() * ENTRY_SIZE + self.forgotten.size()
     }
 
-    /// Returns the maximum number of entries. Entries without spans use at most half of the memory.
+    /// Returns the maximum number of entries. Beyond `MIN_ENTRIES`, entries use, without their
+    /// spans, at most half of the memory.
     fn max_entries(&self) -> usize {
         let with_room = (self.max_size / 2 / ENTRY_SIZE).max(MIN_ENTRIES);
         self.max_traces.min(with_room)

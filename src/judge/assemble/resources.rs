@@ -28,7 +28,8 @@ pub(super) struct SharedResource {
 }
 
 impl SharedResources {
-    /// Returns the shared form of a resource. Equal resources have one shared form.
+    /// Returns the shared form of a resource. Equal resources have one shared form, unless they
+    /// exceed a limit.
     pub(super) fn share(&mut self, resource: &Arc<Resource>) -> &SharedResource {
         // Drop the cached resource before the search, because the cache's reference would make the
         // resource seem to be in use.

@@ -60,7 +60,7 @@ struct Session {
     key: u64,
     service: u64,
     share: BudgetShare,
-    /// The turns, ordered by start. Beyond the limit, later turns are merged into the first.
+    /// The turns, ordered by start. Beyond the limit, the turns after the first are merged into it.
     turns: Vec<KnownTurn>,
     n_merged: usize,
     /// The names that merged turns called, one bit for each name.
@@ -151,14 +151,14 @@ impl Sessions {
         self.shares.size()
     }
 
-    /// Records that spans of any known session may have been lost.
+    /// Records that spans of any session may have been lost.
     pub(crate) fn miss(&mut self, now: Now) {
         self.memory_unix_nanos = self.memory_unix_nanos.max(now.unix_nanos);
         self.missed_unix_nanos = self.memory_unix_nanos;
     }
 
-    /// Records a turn and the tools that it called. Returns the later turns whose verdicts may
-    /// change.
+    /// Records a turn and the tools that it called. Returns the next later turns whose verdicts may
+    /// change, at most `MAX_REVISED`.
     pub(crate) fn note<'n>(
         &mut self,
         turn: &Turn<'_>,
@@ -205,7 +205,7 @@ impl Sessions {
         later
     }
 
-    /// Returns the known turns before a recorded turn; `None` if there were none.
+    /// Returns the known turns before a recorded turn; `None` if there were certainly none.
     pub(crate) fn earlier(&self, turn: &Turn<'_>) -> Option<EarlierTurns> {
         let slot = self.index.get(&self.key(turn));
         let session = slot.and_then(|slot| self.sessions.get(*slot));
@@ -373,8 +373,7 @@ mod tests {
         sessions.earlier(turn).map(|earlier| earlier.seen)
     }
 
-    /// Returns the sessions of one service after a flood from one peer, including a session of
-    /// another peer.
+    /// Returns the sessions after one peer flooded a service, including a session of another peer.
     fn flooded(service: &str) -> Sessions {
         let mut sessions = Sessions::new(1 << 14, true, now(0));
         let first = turn("chat", 4_000, 1);

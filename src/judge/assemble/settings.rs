@@ -100,8 +100,8 @@ impl Settings {
         self.size_limit = sizes.trace.min(longest);
     }
 
-    /// Disables timers, limits and `restart_guard`: traces close only at the end of the input
-    /// (`replay`, `inspect`).
+    /// Returns settings without timers, limits and `restart_guard`: traces close only at the end of
+    /// the input (`replay`, `inspect`).
     pub fn replay() -> Self {
         Self {
             partition: Partition::WHOLE,

@@ -4,7 +4,7 @@
 //!
 //! No function recurses, and no walk visits a span twice: a walk along a cycle of parents ends at
 //! the first span that it marked. Every span of a cycle has a present parent, so it is neither a
-//! top span nor an orphan, and the trace closes as inactive.
+//! top span nor an orphan, and a trace that consists of cycles closes as inactive.
 
 use std::time::Duration;
 

@@ -25,24 +25,25 @@ pub(super) enum Due {
     Settled,
     /// No span has arrived for `assemble.inactive`.
     Inactive,
-    /// A limit closes the trace.
+    /// A limit, a shutdown or the end of the input closes the trace.
     Closing,
 }
 
 #[derive(Debug)]
 pub(super) struct Timers {
-    /// Timers that count from the last new span. Queues: settling, settling (remote), not settling,
-    /// closing.
+    /// Timers that count from the last new span. The queues are for traces that settle, settle with
+    /// a remote parent, do not settle, and close; `quiet_delays` has their delays in this order.
     quiet: FifoTimers,
     /// Inactivity timers of traces that settle, or that settled without being done. They count from
     /// the last new span.
     idle: FifoTimers,
-    /// Timers that count from the start of the settling. Queues: settling, settling (remote).
+    /// Timers that count from the start of the settling. The queues are the first two of `quiet`;
+    /// `settling_delays` has their delays.
     settling: FifoTimers,
     /// Timers that count from the opening of the trace.
     age: FifoTimers,
-    /// Like `quiet`, but with separate queues for each share. Queues of a share: settling, settling
-    /// (remote), not settling.
+    /// Like `quiet`, but with separate queues for each share. Each share has the first three queues
+    /// of `quiet`.
     by_share: FifoTimers,
     quiet_delays: [Tick; 4],
     settling_delays: [Tick; 2],
@@ -136,7 +137,8 @@ impl Timers {
         self.idle.cancel(slot);
     }
 
-    /// Makes a trace due immediately because it reached a limit; further spans do not delay it.
+    /// Makes a trace due immediately because of a limit, a shutdown or the end of the input;
+    /// further spans do not delay it.
     pub(super) fn close_now(&mut self, slot: Slot, now: Tick) {
         self.quiet.start(CLOSING, slot, now);
         self.idle.cancel(slot);

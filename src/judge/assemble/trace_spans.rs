@@ -31,8 +31,8 @@ pub struct TraceSpans {
     /// The number of spans without a parent that have not ended.
     n_open_roots: u32,
     n_ended_roots: u32,
-    /// The number of ended spans with a remote parent, except tool calls. The spans are top spans
-    /// if their parents are not in this trace.
+    /// The number of ended spans with a remote parent, except tool calls. The spans can be top
+    /// spans if their parents are not in this trace.
     n_ended_remote: u32,
     text: TraceText,
     resources_size: usize,
@@ -279,7 +279,7 @@ impl TraceSpans {
     }
 
     /// Returns the index of a resource, which is added if it is new. Equal resources of different
-    /// requests are stored once.
+    /// requests are usually stored once.
     fn resource_idx(&mut self, SharedResource { resource, cost }: &SharedResource) -> u32 {
         if let Some(last) = self.resources.last()
             && Arc::ptr_eq(last, resource)

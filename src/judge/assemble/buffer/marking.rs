@@ -10,8 +10,9 @@ use crate::assemble::slab::Slot;
 use crate::assemble::trace_id_filter::TraceIdFilter;
 
 impl<M: Memo> TraceBuffer<M> {
-    /// Marks traces, open or closed, as incomplete because some of their spans were forwarded
-    /// unscored. A closed trace is reopened, because its reported results may be wrong.
+    /// Marks traces, also those that are not open yet, as incomplete, because some of their spans
+    /// were forwarded unscored. A closed trace that has its spans is reopened, because its reported
+    /// results may be wrong.
     pub fn mark_unscored(&mut self, trace_ids: &[TraceId], now: Now) {
         let tick = self.tick(now);
         self.forget(now);

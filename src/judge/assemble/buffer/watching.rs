@@ -7,32 +7,34 @@ use super::TraceBuffer;
 use crate::assemble::slab::Slot;
 use crate::assemble::{CloseReason, Memo, Trace};
 
-/// Each open trace may be copied and judged until its copies total this many KiB; then it must
-/// wait.
+/// KiB of copies that each open trace may always cost. A trace that exceeds this number and
+/// `EARNED` must wait.
 const FREE: u32 = 4 << 10;
 
-/// Additional KiB of copies that each KiB of the trace allows. If a trace is judged whenever it has
-/// grown by a third, its copies total four times its size, so it never waits.
+/// Additional KiB of copies for each KiB that the next copy costs. If a trace is judged whenever it
+/// has grown by a third, its copies total four times its size, so it never waits.
 const EARNED: u32 = 4;
 
-/// Judging a copy by this many criteria counts as one further copy.
+/// Judging a copy costs its size once for each group of up to this many criteria.
 const CRITERIA_OF_A_READING: usize = 8;
 
 /// An open trace that has changed since it was last judged.
 #[derive(Debug, Clone, Copy)]
 pub struct ChangedTrace {
     pub trace_id: TraceId,
-    /// The arrival of the first change, in Unix nanoseconds.
+    /// The arrival of the first change, or the time at which the rules changed, in Unix
+    /// nanoseconds.
     pub unix_nanos: u64,
 }
 
 /// The result of [`TraceBuffer::copy_open`].
 pub enum OpenCopy {
-    /// A copy, and its size in KiB.
+    /// A copy, and the cost of its judgement in KiB.
     Judge(Box<Trace>, u32),
     /// The trace was judged so often that it must wait.
     Postponed,
-    /// The trace is not open, or has not changed since it was judged.
+    /// The trace is closed or being closed, or it was reported, or no criterion can raise another
+    /// alarm.
     Gone,
 }
 
@@ -43,14 +45,13 @@ impl<M: Memo> TraceBuffer<M> {
         (self.watches, self.watches_all) = (watches, watches && all);
     }
 
-    /// Returns the open traces with watched calls that have changed since the last call, in order
-    /// of arrival.
+    /// Returns and clears the list of traces with watched calls that have changed, in the order of
+    /// their first changes.
     pub fn take_changed(&mut self) -> Vec<ChangedTrace> {
         std::mem::take(&mut self.changed)
     }
 
-    /// Watches all open traces, and returns those that were not already in the list of changed
-    /// traces.
+    /// Watches all open traces, and returns those that did not already count as changed.
     pub fn watch_open(&mut self, now: Now) -> Vec<ChangedTrace> {
         let slots: Vec<Slot> = self.open.slots().collect();
         let mut changed = Vec::new();
@@ -69,7 +70,7 @@ impl<M: Memo> TraceBuffer<M> {
         changed
     }
 
-    /// Returns the memo of an open trace that has not been reported yet.
+    /// Returns the memo of an open trace that was not reported and is not being closed.
     pub fn unreported_memo(&self, trace_id: &TraceId) -> Option<&M> {
         let trace = self.open.get(*self.index.get(trace_id)?)?;
         (!trace.reported && trace.closing.is_none()).then_some(&trace.memo)
@@ -89,8 +90,8 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Returns a copy of an open trace that has changed, for judgement by `n_criteria`. With
-    /// `is_due`, returns the copy however often the trace was judged.
+    /// Returns a copy of an open trace, for judgement by `n_criteria`. With `is_due`, returns the
+    /// copy however often the trace was judged.
     pub fn copy_open(&mut self, trace_id: &TraceId, n_criteria: usize, is_due: bool) -> OpenCopy {
         let slot = self.index.get(trace_id);
         let Some(trace) = slot.and_then(|slot| self.open.get_mut(*slot)) else {

@@ -70,7 +70,7 @@ fn a_flood_evicts_no_run_of_another_sender_on_any_number_of_partitions() {
             })
             .collect();
         let place = |trace: u64| Partition::index_of(trace_id(trace), n_partitions);
-        // Each trace uses a fifth of a partition's share.
+        // Each run's trace uses a fifth of a partition's share.
         let name = "x".repeat(max_open_size / n_partitions / 5 / 40);
         let (mut n_flood, mut most_open) = (0, 0);
         for id in 2..=40 {
