@@ -8,7 +8,7 @@
 //! 2. `values`: arguments, results and messages as JSON, independent of spans
 //! 3. `spans`: the interpretation of a single span; only its folder `conventions` names frameworks
 //! 4. `trace`: roles, turns and calls, derived from all spans of a trace
-//! 5. `trajectory`: the result
+//! 5. `trajectory`, `session`: the result
 
 mod glob;
 mod model_use;

@@ -20,8 +20,8 @@ pub struct ModelUse {
     pub n_certain: u64,
     /// True if no model call was seen and the tokens are the totals that agents recorded.
     pub from_agent: bool,
-    /// True if some criterion read model tokens when the run was seen; otherwise the tokens were
-    /// not stored.
+    /// True if the rules read model tokens when the run was seen; otherwise the tokens were not
+    /// stored.
     pub is_usage_kept: bool,
     /// True if no model call was seen although other traces of the service have some. The service's
     /// model calls are thus recorded, so the run certainly made none.
@@ -51,8 +51,9 @@ impl ModelUse {
                 sum.n_without = sum.n_without.saturating_add(of_run.n_without);
             }
         }
-        // If some runs have only totals that agents recorded, and other runs have model calls, the
-        // unrecorded model calls may have used any number of tokens.
+        // If some runs have only totals that agents recorded, and other runs have model calls,
+        // model calls of the runs with totals may be missing, and may have used any number of
+        // tokens.
         if sum.from_agent && sum.n_calls > 0 {
             sum.from_agent = false;
             sum.sums().for_each(|tokens| tokens.most = u64::MAX);

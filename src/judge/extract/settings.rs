@@ -20,8 +20,8 @@ pub struct Tools {
     /// Maximum bytes of the stored arguments or result of one call; a longer value is cut and
     /// marked.
     pub max_value_size: usize,
-    /// Maximum bytes stored of a model reply that requests tool calls, and of the messages that the
-    /// model received.
+    /// Maximum bytes stored of a span's model replies that request tool calls, and likewise of the
+    /// messages that the model received.
     pub max_messages_size: usize,
     /// Your own conventions, which take precedence over the built-in ones.
     pub conventions: Vec<CustomConvention>,

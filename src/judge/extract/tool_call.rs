@@ -27,16 +27,18 @@ pub struct ToolCall {
     pub agent_run: Option<usize>,
     /// The index of the model turn that requested the call, from 0.
     pub step: u32,
-    /// The group of calls that one model reply requested; `None` for a single call.
+    /// The group of calls that one model reply requested, or that overlap in time if there is no
+    /// model span; `None` for a single call.
     pub parallel_group: Option<u32>,
-    /// The call's span; `None` for a call from a log record.
+    /// The call's span, or the model's span for a call read from messages; `None` for a call from a
+    /// log record.
     pub span_id: Option<SpanId>,
     /// The start in Unix nanoseconds.
     pub start_unix_nanos: u64,
     /// The end in Unix nanoseconds.
     pub end_unix_nanos: u64,
-    /// The convention that recognised the call, by its file's name (`…messages` for calls read from
-    /// model messages).
+    /// The name of the convention that recognised the call, followed by `.messages` for a call read
+    /// from model messages.
     pub convention: Arc<str>,
     /// True if the span has not ended.
     pub partial: bool,

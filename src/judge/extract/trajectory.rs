@@ -39,13 +39,14 @@ pub struct Trajectory {
     pub agent: Option<Arc<str>>,
     /// The session or conversation id.
     pub session: Option<Arc<str>>,
-    /// The reason why the trace was closed.
+    /// The reason why the trace was closed, or why it counts as cut short.
     pub completeness: CloseReason,
     /// True if the trace was cut short. Then only a verdict that no further call could change is
     /// given (`docs/design.md#what-is-certain-in-a-cut-trace`).
     pub cut_short: bool,
-    /// True if all calls were read from model messages. If the trace was cut short, the trajectory
-    /// is never certain, because the first tool span replaces it.
+    /// True if all calls of the run, or of a turn of the session, were read from model messages. If
+    /// the trace was cut short, the trajectory is never certain, because the first tool span
+    /// replaces it.
     pub from_messages: bool,
     /// True if other traces may contain arguments and results that the calls lack.
     pub completed_elsewhere: bool,
@@ -105,9 +106,9 @@ pub struct Subject {
     /// The W3C trace state.
     pub trace_state: Arc<str>,
     pub resource: Arc<Resource>,
-    /// The stored attributes, ordered by key, then the resource's attributes that the span lacks.
-    /// Each value is the text that selectors compare and scores copy; numbers and booleans are JSON
-    /// text. Look up values with [`Subject::attribute`].
+    /// The attributes that selectors read and those that scores copy, from the span or else from
+    /// its resource. Each value is the text that selectors compare and scores copy; numbers and
+    /// booleans are JSON text. Look up values with [`Subject::attribute`].
     pub attributes: Vec<(Arc<str>, Arc<str>)>,
 }
 
@@ -124,7 +125,7 @@ pub struct AgentRun {
     /// The session, if it differs from the trajectory's.
     pub session: Option<Arc<str>>,
     /// True if spans missing from a cut trace may show that the run is part of an outer run of the
-    /// same name.
+    /// same name, or that a workflow is no run.
     pub may_merge: bool,
     /// The model calls that the run made itself.
     pub model_use: ModelUse,
@@ -193,15 +194,16 @@ impl Trajectory {
         }
     }
 
-    /// Returns true if nothing shows a model call of the run: no span, no total, no message.
+    /// Returns true if nothing shows a model call of the run (no span, no total, no message)
+    /// although the model's tokens were read.
     pub(crate) fn shows_no_model(&self) -> bool {
         let used = &self.model_use;
         let has_none = used.n_calls == 0 && !used.from_agent && !self.from_messages;
         has_none && used.is_usage_kept && self.subject.is_some()
     }
 
-    /// Returns the runs that `scope: agent` judges: all runs except those without calls that
-    /// contain another run.
+    /// Returns the runs that `scope: agent` judges: all runs except those that contain another run
+    /// and made no call themselves.
     pub fn judged_agent_runs(&self) -> Vec<usize> {
         let mut has_calls = vec![false; self.agent_runs.len()];
         let mut has_runs = has_calls.clone();

@@ -1,5 +1,6 @@
 //! The certainty of the trajectory of a trace that was cut short, for each call and for the
-//! evaluated span. All fields are false for a complete trace. `trace` sets them.
+//! evaluated span. For a complete trace, only [`CallUncertainty::error`] can be set. `trace` sets
+//! them.
 
 /// The ways in which spans missing from a cut trace could change a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

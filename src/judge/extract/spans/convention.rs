@@ -43,8 +43,7 @@ pub(crate) struct Convention {
     pub(crate) agent_run: Option<AgentName>,
     pub(crate) is_model: Option<fn(&View<'_>) -> bool>,
 
-    // Optional hooks. `prune` reads one arriving span; the other hooks read several spans, or a
-    // whole run.
+    // Optional hooks. `prune` reads an arriving span; the other hooks read spans of a closed trace.
     pub(crate) prune: Option<Prune>,
     pub(crate) refine: Option<Refine>,
     /// Reads a whole run that one span records, in a trace without tool spans. The arguments are
@@ -125,7 +124,7 @@ pub(crate) struct RecognisedSpans<'t, 'a> {
     pub(crate) turn_agents: &'t mut HashMap<SpanIdx, &'a str>,
 }
 
-/// A span recognised without regard to other spans.
+/// A span recognised without regard to other spans, and then corrected by the hooks.
 #[derive(Debug)]
 pub(crate) struct RecognisedSpan<'a> {
     pub(crate) view: View<'a>,

@@ -1,5 +1,6 @@
-//! Lists the attributes, events and log records that the scan must store. They come from the
-//! built-in table, from the settings, and from the selectors and scores.
+//! Lists the attributes, events and log records that the scan must store. Events and records are
+//! built in; attributes are built in, named in the settings, read by selectors, or copied to
+//! scores.
 
 use otlp::span::{Keep, KeySet, WantedBody};
 

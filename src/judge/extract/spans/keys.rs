@@ -11,16 +11,16 @@ enum Class {
     Kind,
     /// Lets a convention recognise a span, without giving it a kind.
     Mark,
-    /// The arguments of a call, or the input of a run or model: a long value that is read only from
-    /// calls.
+    /// The arguments of a call, or the input of a run or model: a long value that is usually read
+    /// only from calls.
     Args,
     /// The result of a call, or the output of a run or model: a long value.
     Result,
     /// The messages of a model: a long value.
     Message,
-    /// Another long value, which only a call needs.
+    /// Another long value: an attribute of an event or of a runtime's message.
     Payload,
-    /// The number of input or output tokens of a model.
+    /// A number of tokens of a model call, or the id of its response.
     Usage,
     /// A short value that is stored for every span.
     Field,
@@ -47,7 +47,7 @@ macro_rules! keys {
 }
 
 keys! {
-    // Keys that state the kind of a span.
+    // Keys that state the kind of a span, or help to recognise it.
     OPERATION = "gen_ai.operation.name" Value Kind,
     OI_KIND = "openinference.span.kind" Value Kind,
     TRACELOOP_KIND = "traceloop.span.kind" Value Kind,

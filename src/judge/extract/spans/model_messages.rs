@@ -28,7 +28,7 @@ const MAY_HOLD_RESULTS: KeyBits = KeyBits::new(&[
 ]);
 
 /// Returns the calls that the reply of this model span requests, in order. If a reply is recorded
-/// in several forms, reads the first complete form with calls.
+/// in several forms, reads the first complete form with calls, or else the first cut form.
 pub(crate) fn announcement(span: &View<'_>, max_size: usize) -> Announcement {
     if !span.has_any(MAY_ANNOUNCE) && span.events().next().is_none() {
         return Announcement::default();

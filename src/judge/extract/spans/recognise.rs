@@ -27,15 +27,15 @@ pub struct Recogniser {
     names: Vec<KeyId>,
     ignored: HashSet<String>,
     custom: Vec<CompiledConvention>,
-    /// Attributes that selectors read and scores copy.
+    /// Attributes that selectors read, and those that scores copy.
     readable: Vec<(KeyId, Arc<str>)>,
     expectation_keys: ExpectationKeys,
     /// True if the token counts of models are read.
     pub(crate) reads_usage: bool,
     /// The calls that can raise an alarm; `None` if no criterion raises alarms.
     watch: Option<Arc<AlarmWatch>>,
-    /// The number of changes to `tools`. Shows that a stored recognition is outdated; 0 once the
-    /// counter has overflowed.
+    /// The version of `tools`, counted from 1; 0 once the counter has overflowed. A stored
+    /// recognition of another version is outdated.
     recogniser_version: u8,
     kept_since: KeptSince,
 }
@@ -85,8 +85,9 @@ impl Recogniser {
     /// Maximum number of `tools.name_attributes`.
     pub const MAX_NAME_ATTRIBUTES: usize = (SYNTHESIZED - NAMED) as usize;
 
-    /// Compiles the settings. `readable` lists the attributes that selectors read and scores copy.
-    /// Keys of `previous` retain their ids, so that spans scanned earlier remain readable.
+    /// Compiles the settings. `readable` lists the attributes that selectors read, and those that
+    /// scores copy. Keys of `previous` retain their ids, so that spans scanned earlier remain
+    /// readable.
     pub fn new<'a>(
         tools: &Tools,
         readable: impl IntoIterator<Item = &'a str>,
@@ -180,7 +181,8 @@ impl Recogniser {
         }
     }
 
-    /// Returns a copy that also reads the attributes in `further`.
+    /// Returns a copy that also reads the attributes in `further`, but watches no calls and has the
+    /// default policy for expectations.
     pub fn also_reading<'a>(&'a self, further: impl IntoIterator<Item = &'a str>) -> Self {
         let readable = self.readable.iter().map(|(_, name)| &**name);
         Self::new(&self.tools, readable.chain(further), Some(self))
@@ -210,7 +212,7 @@ impl Recogniser {
     }
 
     /// Returns the recognition stored on arrival. Tries the conventions again only if `tools` has
-    /// changed since.
+    /// changed since, or if the version counter has overflowed.
     pub(crate) fn recall(&self, span: &View<'_>, note: Recognition) -> Recognition {
         if note.recogniser_version == 0 || note.recogniser_version != self.recogniser_version {
             return self.recognise(span);

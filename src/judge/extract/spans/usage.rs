@@ -8,9 +8,10 @@ use super::view::View;
 /// The tokens of one or more model calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Input tokens, output tokens and their total; 0 for a number that was not recorded.
+    /// Input tokens, output tokens and their total. Input or output is 0 if it was not recorded;
+    /// the total is their sum if it was not recorded, or if both were.
     pub(crate) tokens: [u64; 3],
-    /// True for each number that was recorded for all calls.
+    /// True for each number that is known for all calls.
     pub(crate) is_whole: [bool; 3],
 }
 
@@ -33,8 +34,9 @@ impl<'a> UsageReport<'a> {
         }
     }
 
-    /// Returns true if both report the same call. `None` if only the input tokens or only the
-    /// output tokens differ, because instrumentations may count differently.
+    /// Returns true if both report the same call. If both have a response id, only the ids count.
+    /// Else `None` if only the input tokens or only the output tokens differ, because
+    /// instrumentations may count differently.
     pub(crate) fn is_of_one_call(&self, other: &Self) -> Option<bool> {
         if let (Some(one), Some(other)) = (self.response_id, other.response_id) {
             return Some(one == other);

@@ -116,7 +116,7 @@ fn traceloop_for_javascript_has_the_name_in_the_result() {
     );
 }
 
-/// A model reply that requests calls, as OpenLLMetry for JavaScript records it.
+/// Returns a model reply that requests calls, as OpenLLMetry for JavaScript records it.
 fn reply(id: u64, parent: u64, start: u64, calls: &[(&str, &str)]) -> Made {
     let parts = calls.iter().map(|(name, args)| {
         let id = format!("call_{name}");
@@ -127,7 +127,8 @@ fn reply(id: u64, parent: u64, start: u64, calls: &[(&str, &str)]) -> Made {
     model(id, parent, start, start + 5).with("gen_ai.output.messages", messages)
 }
 
-/// A failed call as the product writes it: the span's name is the class, and there is no result.
+/// Returns a failed call as OpenLLMetry for JavaScript records it: the span's name is the class,
+/// and there is no result.
 fn failed_class(id: u64, parent: u64, start: u64, args: &str) -> Made {
     span(
         id,

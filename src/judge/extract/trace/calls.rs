@@ -142,7 +142,7 @@ struct Duplicate {
     draft: Draft,
 }
 
-/// Returns true if the SDK dropped attributes or events of the span.
+/// Returns true if the SDK may have dropped attributes or events of the span.
 fn is_torn(span: &View<'_>) -> bool {
     span.has(keys::LOST_REQUEST)
 }

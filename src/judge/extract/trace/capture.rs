@@ -43,7 +43,7 @@ pub(crate) struct Capturing<R> {
 }
 
 impl<R: Eq + Hash> Capturing<R> {
-    /// Collects the parts that calls have before messages complete them.
+    /// Collects the parts that the calls have.
     pub(crate) fn new<'c>(calls: impl Iterator<Item = (R, &'c ToolCall)>) -> Self
     where
         R: Copy,

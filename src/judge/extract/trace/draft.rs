@@ -24,7 +24,8 @@ pub(crate) struct Draft {
     pub(crate) inside: Option<SpanIdx>,
     /// The number of the owner's turns that had started before the call.
     pub(crate) n_turns: usize,
-    /// True if the name is a class name, which a better name replaces.
+    /// True if nothing names the tool reliably: the name is a placeholder, or comes from a span
+    /// name that may be a class name. A better name replaces it.
     pub(crate) poorly_named: bool,
     /// True if the span itself decides whether the call failed, by an error or by the status OK.
     pub(crate) settled: bool,

@@ -8,8 +8,8 @@ use crate::assemble::{CloseReason, Trace};
 use crate::extract::spans::SpanIdx;
 use crate::extract::spans::shared_keys::own_session;
 
-/// Returns the earliest topmost agent run, else the earliest top span (see `is_top_span`), else the
-/// earliest span without a parent in the trace.
+/// Returns the earliest topmost agent run that no call contains, else the earliest top span (see
+/// `is_top_span`), else the earliest span without a parent in the trace.
 pub(crate) fn evaluated_span(roles: &SpanRoles<'_>) -> Option<SpanIdx> {
     // Runs are in order, so the first topmost run is the earliest. A run that is a tool call, or is
     // within one, was called by an agent above it, even if that agent has no run (some graph agents
@@ -39,7 +39,7 @@ pub(crate) fn is_cut_short(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
     }
 }
 
-/// Returns true if a span above the present spans is missing.
+/// Returns true if a topmost span has not ended, or if a span above it seems to be missing.
 fn shows_hole(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
     let has_ended = |span_idx: SpanIdx| {
         let span = &roles.spans[span_idx];
@@ -85,7 +85,7 @@ fn is_top_span(roles: &SpanRoles<'_>) -> impl Fn(SpanIdx) -> bool {
 }
 
 /// Returns true if the first model request contained an answer from an earlier turn of the session;
-/// `None` if its messages were not captured.
+/// `None` if its messages, or those of an earlier request, were not captured.
 pub(crate) fn continues_session(roles: &SpanRoles<'_>) -> Option<bool> {
     let models = || (0..roles.spans.len()).filter(|&span_idx| roles.recognised[span_idx].is_model);
     let repeats_answers = |span_idx: SpanIdx| roles.spans[span_idx].repeats_answers;

@@ -27,8 +27,8 @@ pub enum MissingHalf {
 }
 
 /// Returns the missing half of a closed trace, if only one half arrived. `has_calls` is true if the
-/// trace has a tool call. Ignores traces that a limit or a shutdown closed, because the other half
-/// may have followed.
+/// trace has a tool call. Ignores traces that expired, or that a limit or a shutdown closed,
+/// because the other half may have followed.
 pub fn half_arrived(trace: &Trace, has_calls: bool) -> Option<HalfArrived> {
     if !matches!(
         trace.reason,

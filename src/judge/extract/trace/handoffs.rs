@@ -1,5 +1,6 @@
-//! Recognises calls that are transfers between agents and therefore not tool calls. The target must
-//! be an agent of the trace, so a bank's `transfer_to_savings` is a tool call.
+//! Recognises calls that are transfers between agents and therefore not tool calls. By default, the
+//! target that a name contains must be an agent of the trace, so a bank's `transfer_to_savings` is
+//! a tool call.
 
 use crate::extract::glob::glob_matches;
 use crate::extract::settings::Handoffs;

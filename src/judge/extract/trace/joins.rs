@@ -232,8 +232,8 @@ fn take_ids(outer: &mut Announcement, inner: Announcement) {
     }
 }
 
-/// Returns the calls that a model span announces, or else those in the log records written in the
-/// span.
+/// Returns the calls that a model span announces. If there are none, or the reply is cut, returns
+/// those in the log records written in the span.
 fn announcement(roles: &SpanRoles<'_>, model: SpanIdx, max_size: usize) -> Announcement {
     let own = model_messages::announcement(&roles.recognised[model].view, max_size);
     let records = roles.records_of.get(&model);
@@ -251,8 +251,9 @@ fn announcement(roles: &SpanRoles<'_>, model: SpanIdx, max_size: usize) -> Annou
 
 /// Replaces the ids of a reply's calls with the ids that the next request answers. Some
 /// instrumentations announce calls under their own ids (`fc_…`), while results refer to the
-/// provider's ids (`call_…`). If the next request answers none of a reply's calls, but has equally
-/// many results for ids that no reply announced, these results answer the reply's calls, in order.
+/// provider's ids (`call_…`). If no request answers any of a reply's calls, but the next request
+/// has equally many results for ids that no reply announced, these results answer the reply's
+/// calls, in order.
 pub(crate) fn take_answered_ids(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
@@ -307,7 +308,7 @@ struct RequestResult {
 
 impl RequestResults {
     /// Returns the first result with this id in a request that another model span made at or after
-    /// `asked_at`, because a request repeats only earlier calls.
+    /// `asked_at`, because a request repeats only earlier calls, or else in a log record.
     pub(crate) fn of_call(
         &self,
         roles: &SpanRoles<'_>,

@@ -93,8 +93,8 @@ pub(crate) fn from_messages(
     MessageCalls { calls, cut }
 }
 
-/// Adds the replies and results of a run that this one span records. Returns true if the end of the
-/// run is missing.
+/// Adds the replies and results of a run that this one span records. Returns true if calls of the
+/// run may be missing.
 fn add_conversation(
     span: SpanIdx,
     roles: &SpanRoles<'_>,

@@ -1,5 +1,6 @@
 //! Counts the model calls of a trace and their tokens. Each token counts once, at the model call
-//! that used it. Totals that agents recorded count only if no model call was seen.
+//! that used it. The total that an agent recorded counts only if no model call was seen in its run;
+//! if other runs have model calls, it only raises the upper bound.
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -178,8 +179,8 @@ fn totals_of_runs(roles: &SpanRoles<'_>) -> Vec<Option<Usage>> {
     totals
 }
 
-/// Spans recognised as a second report of a sibling's model call although the two reports
-/// contradict each other.
+/// Spans that were taken for a second report of a sibling's model call, but whose usage shows, or
+/// may show, that they report a call of their own.
 #[derive(Default)]
 struct CallsBeside {
     /// True if the span certainly reports a separate call, false if it may.

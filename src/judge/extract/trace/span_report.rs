@@ -41,7 +41,7 @@ pub enum SpanRole {
         name: Arc<str>,
         convention: Arc<str>,
     },
-    /// A span directly within a run of this agent, and so part of that run.
+    /// A span marked as a run of this agent directly within such a run, and so part of that run.
     InnerRun(Arc<str>),
     /// A span marked like an agent run that calls no tool: a plain completion, or a workflow around
     /// agent runs.

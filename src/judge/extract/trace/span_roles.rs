@@ -24,7 +24,8 @@ use crate::extract::values::{Conversation, payload};
 pub(crate) struct SpanRoles<'a> {
     pub(crate) trace: &'a TraceSpans,
     pub(crate) spans: &'a [SpanRow],
-    /// The role that each span has by itself. Calls that do not count are removed.
+    /// The role that each span has by itself, corrected by the conventions' hooks. Ignored calls
+    /// and transfers are removed.
     pub(crate) recognised: Vec<RecognisedSpan<'a>>,
     /// The role of each span in its trace.
     pub(crate) roles: Vec<Role<'a>>,
@@ -149,7 +150,7 @@ impl<'a> SpanRoles<'a> {
         self.has_tool_spans |= is_synthesized(found);
         let mut convention = recogniser.convention(found);
         let mut is_model = found.model != 0;
-        // A span without a convention is a model span if messages were recorded in it.
+        // A span that is neither a call nor a run is a model span if messages were recorded in it.
         if source.is_none() && agent.is_none() && self.records_of.contains_key(&span_idx) {
             is_model = true;
             if convention.is_empty() {
@@ -447,7 +448,8 @@ impl<'a> SpanRoles<'a> {
         has_own
     }
 
-    /// Returns the agent that a span names as its own, or the agent of the enclosing run.
+    /// Returns the agent that a span names as its own, or the agent of its turn, or that of the
+    /// enclosing run.
     pub(crate) fn agent_of(&self, span_idx: SpanIdx) -> Option<Cow<'_, str>> {
         let of_turn = || self.turn_agents.get(&span_idx).copied().map(Cow::Borrowed);
         let of_run = |run: RunIdx| Cow::Borrowed(&*self.runs[run].name);

@@ -56,7 +56,8 @@ pub(crate) fn set_for_calls(
     }
 }
 
-/// Returns true for each agent run that may turn out to be part of an outer run.
+/// Returns true for each agent run that may turn out to be part of an outer run, or, as a workflow,
+/// to be no run.
 pub(crate) fn runs_that_may_merge(roles: &SpanRoles<'_>, gates: &Gates<'_>) -> Vec<bool> {
     roles
         .runs

@@ -6,8 +6,9 @@ use serde_json::{Number, Value};
 use text::decimal::Decimal;
 
 /// Returns true if two values are equal as JSON: 1 = 1.0, true ≠ 1, the order of an object's keys
-/// is irrelevant. Numbers are compared exactly, with all their digits. `None` if JSON cannot
-/// represent one of two numbers: NaN, an infinity, or a number outside the range of an `f64`.
+/// is irrelevant. Numbers are compared exactly, with all their digits. `None` if the values differ
+/// only in numbers that JSON cannot represent: NaN, an infinity, or a number outside the range of
+/// an `f64`.
 pub(crate) fn equal(a: &Value, b: &Value) -> Option<bool> {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => equal_numbers(a, b),

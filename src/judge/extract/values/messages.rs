@@ -54,7 +54,7 @@ pub(crate) struct Conversation {
     /// The calls of each reply; none for a reply that is only text.
     pub(crate) replies: Vec<Vec<AnnouncedCall>>,
     pub(crate) results: Vec<ConversationResult>,
-    /// True if the end is missing.
+    /// True if replies or results may be missing, because a text was cut.
     pub(crate) cut: bool,
 }
 

@@ -162,7 +162,7 @@ fn is_its_own_text(text: &str) -> bool {
     !text.trim_start().starts_with('"')
 }
 
-/// Reads arguments in a model's message: an object, or its JSON text.
+/// Reads arguments or a result in a model's message: a JSON value, or its text.
 pub(crate) fn of_message(json: Json, max_size: usize) -> Payload {
     match json {
         Json::String(text) if text.len() <= max_size && is_its_own_text(&text) => {

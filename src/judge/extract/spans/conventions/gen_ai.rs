@@ -34,10 +34,10 @@ use crate::extract::values::{Envelope, Raw};
 ///   `gen_ai.tool.message`.
 /// - Result: `gen_ai.tool.call.result`, `gcp.vertex.agent.tool_response`,
 ///   `anthropic.tool_result.content`; else `gen_ai.output.messages`, if it contains an object; else
-///   `message` of the event `gen_ai.choice`. If the span has `gcp.vertex.agent.event_id`, the
-///   result is unwrapped from `{"result": …}`. If the span has `gen_ai.tool.status` or
-///   `tool.status`, or the result is in `anthropic.tool_result.content` or in an event, it is
-///   unwrapped from its content blocks.
+///   `message` of the event `gen_ai.choice`. With `gcp.vertex.agent.event_id`, or from
+///   `gcp.vertex.agent.tool_response`, it is unwrapped from `{"result": …}`. If the span has
+///   `gen_ai.tool.status` or `tool.status`, or the result is in `anthropic.tool_result.content` or
+///   in an event, it is unwrapped from its content blocks.
 /// - Error: `gen_ai.tool.status` or `tool.status` is `error`, `gen_ai.task.status` is `failure`, or
 ///   the result is the answer of ADK's plugin for retries.
 pub(super) const GEN_AI: Convention = Convention {
@@ -221,7 +221,7 @@ fn agent_name<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
 }
 
 /// Gives nameless runs the name of the run above: Anthropic's SDK creates a nameless run for each
-/// use of its tool runner. Drops workflows that have an agent run in or above them.
+/// use of its tool runner. Drops workflows that have an agent run in them or a run above them.
 fn settle_runs(spans: &mut RecognisedSpans<'_, '_>) {
     let is_nameless_run = |span: &RecognisedSpan<'_>| {
         let is_own = || span.agent == agent_run(&span.view);

@@ -1,4 +1,4 @@
-//! The conventions that differ only in keys and values: one attribute names the kind of span, and
+//! The conventions that differ mainly in keys and values: one attribute names the kind of span, and
 //! each field of a call has its own key.
 
 use std::borrow::Cow;

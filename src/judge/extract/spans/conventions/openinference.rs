@@ -58,7 +58,7 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
 /// `ai.operationId`.
 const AI_SDK_7: ScopeHash = ScopeHash::new(b"gen_ai");
 
-/// Returns a span's name without the method that some instrumentations append.
+/// Returns a span's name without the method or `invocation […]` that some instrumentations add.
 pub(super) fn bare_name(name: &str) -> &str {
     let name = name
         .strip_prefix("invocation [")
