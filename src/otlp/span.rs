@@ -39,7 +39,8 @@ pub use trace_text::TraceText;
 pub struct Now {
     /// Monotonic time, for all timers.
     pub instant: Instant,
-    /// Unix time in nanoseconds. Only `assemble.restart_guard` compares this time with span times.
+    /// Unix time in nanoseconds. Compared with span times only to decide whether earlier spans may
+    /// have been missed.
     pub unix_nanos: u64,
 }
 
@@ -184,7 +185,7 @@ pub struct SpanRow {
     /// True if the request to a model contains an earlier answer of the model. `None` if no answer
     /// was found although messages may be missing, or if there are no messages.
     pub repeats_answers: Option<bool>,
-    /// True for a call that can raise an alarm.
+    /// True for a span or log record that can raise an alarm.
     pub is_watched: bool,
     /// The status code.
     pub status: Status,
@@ -334,10 +335,11 @@ impl SpanAdmission for KeySet {
     }
 }
 
-/// The sender of a span: the resource as received, and the attributes that selectors read.
+/// The sender of a span: the resource as received, and its stored attributes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resource {
-    /// The encoded `opentelemetry.proto.resource.v1.Resource` as received; score spans copy it.
+    /// The encoded `opentelemetry.proto.resource.v1.Resource` as received, up to 64 KiB; score
+    /// spans copy it.
     pub encoded: Box<[u8]>,
     /// `service.name`; empty if there is none.
     pub service: Arc<str>,
@@ -373,8 +375,7 @@ impl From<IpAddr> for PeerId {
 /// The spans and log records of one request, ready for assembly.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// The spans with valid ids, or the log records that the key set wants, in the order of the
-    /// request.
+    /// The admitted spans with valid ids, or the admitted log records, in the order of the request.
     pub spans: Vec<Span>,
     /// Number of spans that cannot be assembled because the trace or span id is empty or all zero,
     /// and of wanted log records without a trace.

@@ -26,8 +26,8 @@ pub(super) struct JsonLimits {
     pub(super) string: usize,
 }
 
-/// Writes the field `field` of a message to `text` as JSON. Returns true if the text was cut, which
-/// happens at a character boundary.
+/// Writes the field `field` of a message to `text` as JSON. Returns true if the text was cut to
+/// `limits.whole` bytes or less, at a character boundary.
 pub(super) fn value_as_json(
     message: &[u8],
     field: u64,

@@ -19,8 +19,9 @@ use crate::wire::{Cursor, FIXED64, Fault, FaultKind, RECURSION_LIMIT, delimited_
 const TIME: u64 = key(log_record::TIME, FIXED64);
 const OBSERVED_TIME: u64 = key(log_record::OBSERVED_TIME, FIXED64);
 
-/// Returns the log records that the key set wants, in the order of the request. The limits of a
-/// span apply to each record. Calls `has_room` before the list of records grows.
+/// Returns the log records that the key set of `admission` wants and that `admission` admits, in
+/// the order of the request. The limits of a span apply to each record. Calls `has_room` before the
+/// list of records grows.
 pub(crate) fn log_records(
     body: &[u8],
     admission: &dyn SpanAdmission,

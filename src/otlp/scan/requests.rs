@@ -1,6 +1,6 @@
 //! Collects the messages of the request to a model, for one span or log record. Messages repeat the
-//! whole conversation, but only the last ones are read, and the scan reaches them only at the end
-//! of the span.
+//! whole conversation. Extraction reads only the last ones, and which they are is known only at the
+//! end of the span, so the messages are collected until then.
 
 use super::call_words::{ANSWER_ROLES, Words, names_tool_call};
 use super::value::{ScannedValue, VALUE, ValueKind};

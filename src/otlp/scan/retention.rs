@@ -46,8 +46,8 @@ const MAX_LOST_REPLIES: usize = 16;
 ///   `max_messages_size`
 /// - expectations: `max_expectations_size`
 ///
-/// No limit exceeds 32 MiB. A value that does not fit is cut and marked. Small values beyond their
-/// budget are dropped.
+/// No limit exceeds 32 MiB. A value that does not fit is cut and marked. A longer trace state, and
+/// small values beyond their budget, are dropped.
 pub(super) struct Keeper<'k> {
     keys: &'k KeySet,
     builder: KeptAttributesBuilder,
@@ -192,7 +192,8 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Stores the messages of the request to a model; only the last ones if not all fit.
+    /// Stores the messages of the request to a model, if they mention tool calls; only the last
+    /// ones if not all fit.
     pub(super) fn requests(&mut self, messages: &RequestMessages<'_>) {
         for list in messages.lists() {
             self.request(list);

@@ -80,7 +80,8 @@ const STATUS_CODE: u64 = key(status::CODE, VARINT);
 const TRACE_ID_SIZE: usize = 16;
 const SPAN_ID_SIZE: usize = 8;
 
-/// The fields of a span. If a field is repeated, the last occurrence is used.
+/// The fields of a span. If a field is repeated, the last occurrence is used; `n_attributes` and
+/// `has_dropped` accumulate.
 #[derive(Default)]
 struct Fields<'b> {
     trace_id: &'b [u8],

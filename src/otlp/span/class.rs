@@ -31,8 +31,8 @@ impl SpanClass {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Recognition {
     /// The version of the recogniser, which changes with the recogniser's settings; 0 if no
-    /// convention was recorded. A span with another version is recognised again, and may lack
-    /// attributes.
+    /// convention was recorded, or if the version counter has overflowed. A span with another
+    /// version is recognised again, and may lack attributes.
     pub recogniser_version: u8,
     /// The convention of a tool call; 0 if none.
     pub call: u16,

@@ -54,7 +54,7 @@ impl<'a> IndexedAttributes<'a> {
         TraceId::try_new(&id.to_be_bytes())
     }
 
-    /// Returns the keys that the span has.
+    /// Returns the keys that the span has, without those beyond [`KeyBits::CAPACITY`].
     #[inline]
     pub fn present(&self) -> KeyBits {
         self.present
@@ -87,7 +87,7 @@ impl<'a> IndexedAttributes<'a> {
         (self.entries.entries[nth].tag() == Tag::Str).then(|| self.entries.split(nth).1)
     }
 
-    /// Returns the stored attributes, in the order in which they were sent.
+    /// Returns the stored attributes, in the order in which they were stored.
     pub fn attributes(&self) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
         self.entries.attributes()
     }

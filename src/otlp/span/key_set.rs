@@ -79,7 +79,7 @@ pub struct KeySet {
     records: Vec<(&'static str, WantedBody)>,
     /// Maximum bytes of one attribute's value (`tools.max_value_size`).
     pub max_value_size: usize,
-    /// Maximum bytes of one span's replies, and of the messages of its request to a model
+    /// Maximum bytes of one span's replies, and likewise of the messages of its request to a model
     /// (`tools.max_messages_size`).
     pub max_messages_size: usize,
     /// Maximum bytes of one span's expectations (`expectations.max_size`).

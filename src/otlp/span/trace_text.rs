@@ -177,7 +177,7 @@ mod tests {
         (text, kept)
     }
 
-    /// Every tenth span is large.
+    /// Returns the names of spans, every tenth of which is large.
     fn names() -> Vec<String> {
         let large = "l".repeat(LARGE);
         (0..400)

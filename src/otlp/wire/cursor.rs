@@ -212,7 +212,7 @@ pub struct Field<'a> {
     pub content: Option<&'a [u8]>,
 }
 
-/// Returns all fields of a message, up to the first fault.
+/// Returns the fields of a message. Ends after the first fault.
 pub fn fields(bytes: &[u8]) -> impl Iterator<Item = Result<Field<'_>, Fault>> {
     let mut cursor = Cursor::new(bytes);
     std::iter::from_fn(move || {

@@ -1,4 +1,5 @@
-//! Appends protobuf fields to a buffer. As in proto3, fields with their default value are omitted.
+//! Appends protobuf fields to a buffer. As in proto3, fields with their default value are omitted,
+//! unless a function's comment says otherwise.
 
 use super::{FIXED32, FIXED64, LEN, VARINT, key};
 
