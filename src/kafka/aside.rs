@@ -9,7 +9,7 @@ use super::client::{Failure, InFlight, Producer};
 use crate::config::{ByteSize, Duration, Kafka};
 use crate::sync::Mutex;
 
-/// Maximum size of a record in the client library, in bytes; the brokers' limit is lower.
+/// Maximum size of a record in the client library, in bytes; the brokers' limit is usually lower.
 const MAX_SIZE: usize = 256 << 20;
 
 /// Writes to the set-aside topic. Shared by all judging threads.
@@ -60,7 +60,8 @@ impl AsideWriter {
         })
     }
 
-    /// Sends a record. Blocks for a moment, until the brokers have described the topic.
+    /// Sends a record. Blocks until the brokers have described the topic, at most for
+    /// `METADATA_TIMEOUT`.
     ///
     /// # Errors
     /// Returns an error if the record was not sent.

@@ -115,7 +115,7 @@ impl ClientContext for Context {
 
 impl Producer {
     /// Creates a producer, which connects in the background. `buffer` is the maximum bytes of its
-    /// records. The producer updates `is_connected`.
+    /// unacknowledged records. The producer updates `is_connected`.
     ///
     /// # Errors
     /// Returns an error if the client library rejects a setting.

@@ -84,7 +84,8 @@ pub enum ReaderChange {
     /// These partitions were revoked. Other members wait for them until [`TopicReader::release`].
     Revoked {
         partitions: Vec<i32>,
-        /// True if the group has evicted this member, so other members already have the partitions.
+        /// True if the group has evicted this member, so other members may already have the
+        /// partitions.
         is_lost: bool,
     },
     /// A commit ended. True if the brokers accepted it.
@@ -377,7 +378,7 @@ impl TopicReader {
     }
 
     /// Commits offsets of partitions. If `blocks`, returns the outcome; else the outcome arrives as
-    /// a [change](Self::changes).
+    /// a [change](Self::changes), unless earlier commits are still pending, which is an error.
     pub fn commit(
         &self,
         partitions: &[(i32, CommittedOffset)],
@@ -400,7 +401,7 @@ impl TopicReader {
             .map_err(|_| "earlier commits are still pending".to_owned())
     }
 
-    /// Leaves the group immediately.
+    /// Leaves the group. Blocks until pending commits have ended and the group is left.
     pub fn leave(self) {
         self.inner
             .context()

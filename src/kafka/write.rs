@@ -218,7 +218,8 @@ impl TopicWriter {
         placed.map_err(|_| "the request is not valid protobuf".to_owned())
     }
 
-    /// Sends all records together and waits until the brokers have acknowledged them.
+    /// Sends all records together and waits until the brokers have acknowledged them or the library
+    /// has given up.
     async fn send(&self, producer: &Producer, records: Vec<TopicRecord>) -> Sent {
         let max_message_size = self.shared.config.write.max_message_size.0;
         // A record that is larger than the library's whole buffer would never fit.
@@ -287,7 +288,7 @@ struct Sent {
     n_taken: u64,
     /// Records that the brokers have not acknowledged.
     left: Vec<TopicRecord>,
-    /// The reason why the brokers did not accept the first of `left`.
+    /// The reason why the first of `left` was not accepted.
     failure: Option<Failure>,
 }
 
@@ -338,7 +339,7 @@ async fn hand_over(producer: &Producer, record: &TopicRecord) -> Result<InFlight
     }
 }
 
-/// Returns the record, or its halves if it exceeds the limit and has several spans.
+/// Returns the record. If it exceeds the limit, returns parts of it that fit or have a single span.
 fn fitting(record: TopicRecord, limit: usize) -> Vec<TopicRecord> {
     if record.value.len() <= limit {
         return vec![record];

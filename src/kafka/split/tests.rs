@@ -17,7 +17,7 @@ const BOTH: [KafkaRecords; 2] = [KafkaRecords::Partition, KafkaRecords::Trace];
 /// number of its trace.
 type Shape = Vec<Vec<Vec<u8>>>;
 
-/// Spans of trace 0 have an invalid trace id.
+/// Returns a request of this shape. Spans of trace 0 have an invalid trace id.
 fn request(shape: &Shape) -> ExportTraceServiceRequest {
     let mut n_spans = 0;
     let mut span = |trace: &u8| {
