@@ -401,7 +401,7 @@ impl TopicReader {
             .map_err(|_| "earlier commits are still pending".to_owned())
     }
 
-    /// Leaves the group. Blocks until pending commits have ended and the group is left.
+    /// Leaves the group. Blocks until pending commits have ended and the brokers have been told.
     pub fn leave(self) {
         self.inner
             .context()

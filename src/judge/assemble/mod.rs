@@ -66,7 +66,8 @@ pub enum CloseReason {
     Incomplete,
     /// The trace or the session is still open; used for alarms.
     Open,
-    /// No turn of the session was missed, and no turn closed for `assemble.session.inactive`.
+    /// No turn of the session was missed. No turn closed for `assemble.session.inactive`, or the
+    /// input has ended.
     Silent,
     /// The session may have begun before the first turn that was seen.
     StartUnseen,
@@ -206,7 +207,7 @@ pub struct Stats {
     pub n_recent_whole: usize,
     /// Bytes of the remembered traces.
     pub recent_size: usize,
-    /// Traces that are not open and had spans forwarded unscored.
+    /// Traces that are not open and had spans forwarded unscored, without those beyond the limit.
     pub n_unscored: usize,
 }
 

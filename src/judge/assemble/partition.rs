@@ -33,7 +33,7 @@ impl Partition {
         if n_partitions <= 1 {
             return 0;
         }
-        // The steps of splitmix64, which also distribute consecutive ids evenly.
+        // Steps like those of splitmix64, which also distribute consecutive ids evenly.
         let (high, low) = trace_id.halves();
         let mut hash = high.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(low);
         hash = (hash ^ (hash >> 32)).wrapping_mul(0x94D0_49BB_1331_11EB);

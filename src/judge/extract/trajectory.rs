@@ -55,7 +55,8 @@ pub struct Trajectory {
     /// True if the first model request repeated answers of earlier turns of the session; `None` if
     /// unknown.
     pub continues_session: Option<bool>,
-    /// Earlier turns of the session; `None` without a session, and for the first turn.
+    /// Earlier turns of the session; `None` without a session, for the first turn, and if sessions
+    /// are not recorded.
     pub earlier_turns: Option<Arc<EarlierTurns>>,
     /// The turns of a session, if this trajectory joins several traces.
     pub turns: Option<Arc<SessionTurns>>,

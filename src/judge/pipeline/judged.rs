@@ -32,7 +32,7 @@ pub struct Judged {
     pub alarmed_unix_nanos: u64,
     /// The number of times that an open trace had to wait before it was judged for alarms.
     pub n_postponed: usize,
-    /// The trajectories of traces that were closed for the first time, whether or not a criterion
+    /// The trajectories of traces that were judged for the first time, whether or not a criterion
     /// applies. If results are sent in slices, a trajectory is in the slice with its first
     /// evaluation.
     pub trajectories: Vec<Arc<Trajectory>>,

@@ -26,9 +26,9 @@ pub struct Rules {
     /// The settings for values in explanations.
     pub explain: Explain,
     pub expectations: Arc<Expectations>,
-    /// The criteria that raise alarms.
+    /// The criteria that raise alarms for open traces.
     pub(super) alarms: Arc<[Arc<Criterion>]>,
-    /// A hash of the criteria that raise alarms.
+    /// A hash of `alarms`.
     pub(super) watched_by: u64,
     /// The criteria that judge sessions.
     pub(super) of_sessions: Vec<Arc<Criterion>>,
@@ -43,8 +43,8 @@ impl Rules {
     /// Parses `{"criteria": […]}`, each criterion as in a configuration file (docs/evaluators.md).
     ///
     /// # Errors
-    /// Returns all mistakes of the criteria, each with the path of its field, or else the mistake
-    /// for which the text cannot be parsed.
+    /// Returns all mistakes of the criteria, each with the path of its field. If the text cannot be
+    /// parsed, returns only that mistake.
     pub fn from_json(text: &str) -> Result<Self, InvalidRules> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]

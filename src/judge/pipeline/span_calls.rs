@@ -12,7 +12,7 @@ use otlp::span::TraceId;
 
 use crate::extract::Trajectory;
 
-/// Maximum number of stored call ids: at most 1.6 MiB. The latest ids are stored.
+/// Maximum number of stored call ids: at most 1.8 MiB. The latest ids are stored.
 const MAX_IDS: usize = 28_672;
 
 /// The reports of calls, keyed by call id.

@@ -34,7 +34,8 @@ const MAX_BUDGET: usize = 32 << 20;
 const MAX_EXPECTATIONS: usize = 4;
 /// Maximum bytes of JSON written for a nested request, before its beginning is dropped.
 const MAX_REQUEST: usize = 4 << 20;
-/// Maximum number of lost replies recorded for one span. There are about a dozen unique keys.
+/// Maximum number of lost replies recorded for one span. There are about twenty keys of replies, of
+/// which a span has few.
 const MAX_LOST_REPLIES: usize = 16;
 
 /// Stores attributes, one span at a time.

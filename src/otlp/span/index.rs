@@ -7,9 +7,9 @@ use super::kept_attributes::{Event, KeptAttributes};
 use super::key_bits::KeyBits;
 use super::key_set::KeyId;
 
-/// [`KeptAttributes`] with a bit for each present key. Looking up an absent key takes constant
-/// time; a present key is searched for among the entries. For most spans, these searches cost less
-/// than filling a table of positions.
+/// [`KeptAttributes`] with a bit for each present key below [`KeyBits::CAPACITY`]. Looking up an
+/// absent one of these keys takes constant time; a present key is searched for among the entries.
+/// For most spans, these searches cost less than filling a table of positions.
 #[derive(Debug, Clone, Copy)]
 pub struct IndexedAttributes<'a> {
     entries: Entries<'a>,

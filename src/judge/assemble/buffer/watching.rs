@@ -7,8 +7,8 @@ use super::TraceBuffer;
 use crate::assemble::slab::Slot;
 use crate::assemble::{CloseReason, Memo, Trace};
 
-/// KiB of copies that each open trace may always cost. A trace that exceeds this number and
-/// `EARNED` must wait.
+/// KiB of copies that each open trace may cost in any case. `EARNED` allows more; beyond both, the
+/// trace must wait.
 const FREE: u32 = 4 << 10;
 
 /// Additional KiB of copies for each KiB that the next copy costs. If a trace is judged whenever it

@@ -93,7 +93,7 @@ pub(crate) struct Kinds {
     pub(crate) status_lies_beside: Option<KeyId>,
 }
 
-/// Shortens an attribute of an arriving span. The generic rule would store all of it or nothing.
+/// Shortens or drops an attribute of an arriving span, instead of the generic rule.
 #[derive(Debug)]
 pub(crate) struct Prune {
     pub(crate) key: KeyId,

@@ -48,7 +48,8 @@ pub enum SpanRole {
     Completion(Arc<str>),
     /// A model call.
     Model(Arc<str>),
-    /// A model span within another one, part of the same turn.
+    /// A model span within another one, or a second report of a sibling's call; part of the same
+    /// turn.
     InnerModel,
     /// A span that no convention recognised.
     Other,

@@ -174,7 +174,7 @@ impl Marks {
 
 impl TraceMark {
     /// Decodes marks. Stops at invalid input; skips evaluations, but not alarms, of criteria that
-    /// are not registered.
+    /// were removed.
     pub fn decode_all(bytes: &[u8], rules: &Rules) -> Vec<Self> {
         let mut marks = Vec::new();
         let mut input = Input(bytes);
@@ -224,8 +224,7 @@ impl<'a> Input<'a> {
         })
     }
 
-    /// Decodes the next evaluation; `Some(None)` if it is no alarm and its criterion is not
-    /// registered.
+    /// Decodes the next evaluation; `Some(None)` if it is no alarm and its criterion was removed.
     fn evaluation(&mut self, names: &[&str], rules: &Rules) -> Option<Option<ReportedEvaluation>> {
         let name = *names.get(self.u32()? as usize)?;
         let (flags, verdict) = (self.u8()?, verdict_of(self.u8()?)?);
