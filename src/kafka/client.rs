@@ -192,7 +192,7 @@ impl Producer {
         }
     }
 
-    /// Waits until the brokers have acknowledged the record.
+    /// Waits until the brokers have acknowledged the record or the delivery has failed.
     pub(super) async fn finish(&self, InFlight(delivery): InFlight) -> Result<(), Failure> {
         self.delivered(delivery.await.ok())
     }

@@ -13,7 +13,7 @@ use crate::wire::otlp::log_record;
 pub struct ScannedLogs {
     /// Number of all records, as `accepted` counts them.
     pub n_records: usize,
-    /// The records that the key set wants.
+    /// The wanted records that were admitted.
     pub batch: Batch,
 }
 

@@ -60,7 +60,7 @@ pub struct TraceBuffer<M> {
     n_arrived: u64,
     /// The journal record of the spans that are being inserted.
     record: u64,
-    /// True if a criterion raises alarms.
+    /// True while spans are inserted under rules with alarms.
     watches: bool,
     /// True if every span counts as one that can raise an alarm.
     watches_all: bool,
@@ -291,8 +291,7 @@ impl<M: Memo> TraceBuffer<M> {
         closed
     }
 
-    /// Returns the total bytes of the traces that a limit closes and that `close_due` has not
-    /// returned.
+    /// Returns the total bytes of the traces that a limit closes and that were not returned yet.
     pub fn closing_size(&self) -> usize {
         self.closing_size
     }

@@ -41,7 +41,7 @@ pub use torn::TornServices;
 pub use trace_id_filter::TraceIdFilter;
 pub use trace_spans::TraceSpans;
 
-/// The reason why a trace was closed.
+/// The reason why a trace or a session was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CloseReason {
     /// A top span has ended, no top span is open, and no local parent is missing. The settle time

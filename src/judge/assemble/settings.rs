@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::partition::Partition;
 
-/// The size limits of traces, which follow the memory limit.
+/// The size limits of traces and sessions, which follow the memory limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     /// Maximum bytes of one trace, at most [`Settings::MAX_SIZE_LIMIT`].
@@ -100,8 +100,8 @@ impl Settings {
         self.size_limit = sizes.trace.min(longest);
     }
 
-    /// Returns settings without timers, limits and `restart_guard`: traces close only at the end of
-    /// the input (`replay`, `inspect`).
+    /// Returns settings without timers, without `restart_guard`, and without limits except
+    /// [`Self::MAX_SIZE_LIMIT`]: traces close only at the end of the input (`replay`, `inspect`).
     pub fn replay() -> Self {
         Self {
             partition: Partition::WHOLE,

@@ -17,7 +17,8 @@ pub(crate) struct TraceSender {
     pub(crate) service: u32,
 }
 
-/// The peer of restored traces, of which the journal records only that they were judged.
+/// The unknown peer, for example of restored traces of which the journal records only that they
+/// were judged.
 pub(crate) const UNKNOWN_PEER: PeerId = PeerId(0);
 
 /// The peer of traces with spans from several peers.

@@ -21,7 +21,7 @@ const MAX_SERVICES: usize = 200;
 #[derive(Debug, Default)]
 pub struct TornServices {
     by_service: HashMap<Arc<str>, Window>,
-    /// The changes since the last [`Self::take`].
+    /// The observations since the last [`Self::take`].
     seen: TornTraces,
 }
 

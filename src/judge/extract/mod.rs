@@ -6,7 +6,7 @@
 //!
 //! 1. `settings`, `glob`, `uncertainty`, `tool_call`, `model_use`: types that every layer uses
 //! 2. `values`: arguments, results and messages as JSON, independent of spans
-//! 3. `spans`: the interpretation of a single span; only its folder `conventions` names frameworks
+//! 3. `spans`: the interpretation of a single span; only `conventions` and `keys` name frameworks
 //! 4. `trace`: roles, turns and calls, derived from all spans of a trace
 //! 5. `trajectory`, `session`: the result
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Tools {
     /// Attributes that name a tool; they apply after the built-in conventions.
     pub name_attributes: Vec<String>,
-    /// Names of spans that are not tool calls. Your list replaces the default list.
+    /// Names of tools whose calls are ignored. Your list replaces the default list.
     pub ignore: Vec<String>,
     /// Calls that are transfers between agents: `auto`, `off`, or a list of globs.
     pub handoffs: Handoffs,

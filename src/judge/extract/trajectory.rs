@@ -25,7 +25,7 @@ use super::trace::{calls, log_trajectory, uncertainty};
 use super::uncertainty::TrajectoryUncertainty;
 use crate::assemble::{CloseReason, EarlierTurns, Trace};
 
-/// The tool calls of one agent in one trace, in the order in which they were made.
+/// The tool calls of one trace, one agent run or one session, in the order in which they were made.
 #[derive(Debug, Clone)]
 pub struct Trajectory {
     pub trace_id: TraceId,

@@ -1,6 +1,6 @@
 //! State that several traces share: calls reported by spans and log records, parts of calls in
-//! other traces, the turns of sessions, and services whose traces arrive torn (split between
-//! replicas). The pipelines of all partitions share it.
+//! other traces, the turns of sessions, services with model spans, and services whose traces arrive
+//! torn (split between replicas). The pipelines of all partitions share it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -141,7 +141,7 @@ impl CrossTraces {
         self.judged_sessions = None;
     }
 
-    /// Records that spans were forwarded unscored.
+    /// Records that spans may be missing.
     pub(super) fn miss(&mut self, now: Now) {
         if let Some(sessions) = &mut self.sessions {
             sessions.miss(now);

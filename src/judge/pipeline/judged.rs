@@ -20,7 +20,7 @@ pub trait JudgementSink {
     fn beat(&mut self);
 }
 
-/// The results of closed traces.
+/// The results of closed traces and of sessions, and alarms.
 #[derive(Debug, Default)]
 pub struct Judged {
     /// New and changed judgements. Judgements that late spans did not change are omitted.

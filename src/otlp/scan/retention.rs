@@ -47,8 +47,8 @@ const MAX_LOST_REPLIES: usize = 16;
 ///   `max_messages_size`
 /// - expectations: `max_expectations_size`
 ///
-/// No limit exceeds 32 MiB. A value that does not fit is cut and marked. A longer trace state, and
-/// small values beyond their budget, are dropped.
+/// No limit exceeds 32 MiB. A value that does not fit is cut and marked. A trace state beyond its
+/// limit, and small values beyond their budget, are dropped.
 pub(super) struct Keeper<'k> {
     keys: &'k KeySet,
     builder: KeptAttributesBuilder,
@@ -168,8 +168,8 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Stores the body of a log record, the record's field `field`. A request is always stored, a
-    /// reply only if it mentions a tool call.
+    /// Stores the body of a log record, the record's field `field`. A reply is stored only if it
+    /// mentions a tool call; a request need not mention one.
     pub(super) fn body(
         &mut self,
         key: KeyId,

@@ -43,7 +43,7 @@ impl KeptAttributes {
         }
     }
 
-    /// Returns the bytes on the heap.
+    /// Returns the bytes that the attributes use in their text.
     #[inline]
     pub fn size(&self) -> usize {
         self.entries().size()

@@ -327,7 +327,7 @@ impl RequestResults {
     }
 }
 
-/// Returns the tool results in the models' requests, keyed by call id.
+/// Returns the tool results in the models' requests and in log records, keyed by call id.
 pub(crate) fn results(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,

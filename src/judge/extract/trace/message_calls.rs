@@ -21,7 +21,7 @@ use crate::extract::values::{AnnouncedCall, Announcement, ConversationResult};
 #[derive(Debug)]
 pub(crate) struct MessageCalls {
     pub(crate) calls: Vec<ToolCall>,
-    /// True if a reply is cut, so that there may have been more calls.
+    /// True if a reply or conversation is cut, so that there may have been more calls.
     pub(crate) cut: bool,
 }
 

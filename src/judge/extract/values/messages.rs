@@ -75,8 +75,8 @@ pub(crate) fn may_announce(text: &str) -> bool {
         || is_unfinished_json(text.as_bytes())
 }
 
-/// Returns the messages after the model's last answer; `None` for text that is not a list. Reads
-/// the list once and builds no JSON tree.
+/// Returns the messages after the model's last answer; `None` for text that is not a list. Builds
+/// JSON trees only of the messages from the last answer on.
 pub(crate) fn new_messages(list: &str) -> Option<NewMessages> {
     let mut rest = list.trim_start().strip_prefix('[')?.trim_start();
     let at = |rest: &str| list.len() - rest.len();
