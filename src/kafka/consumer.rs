@@ -65,11 +65,11 @@ pub enum Polled {
     /// There is no record yet, or there is a [change](TopicReader::changes).
     Nothing,
     Record(ReadRecord),
-    /// Polling failed. The text has the reason and a remedy; the library resumes by itself.
+    /// Polling failed for this reason; the library resumes by itself.
     Failed(String),
     /// This member is unusable; a new one must be created.
     Ended {
-        /// The reason and its remedy.
+        /// The reason, with its remedy if one is known.
         why: String,
         /// True if the brokers do not support the group's protocol.
         is_unsupported: bool,
@@ -88,7 +88,7 @@ pub enum ReaderChange {
         /// partitions.
         is_lost: bool,
     },
-    /// A commit ended. True if the brokers accepted it.
+    /// A commit that did not block its caller has ended. True if the brokers accepted it.
     Committed(bool),
 }
 

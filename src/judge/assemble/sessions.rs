@@ -32,9 +32,9 @@ const NAME_SIZE: usize = 32;
 /// is known and nothing was forgotten for this long.
 const PAUSE: Duration = Duration::from_secs(30 * 60);
 
-/// The sessions with recent turns. If memory is short, the longest-idle session of the heaviest
-/// peer is forgotten, and the history of the session's service starts anew. Turns of a session may
-/// arrive from several peers, because pods share a service.
+/// The sessions with recent turns. Beyond a limit, the longest-idle session of the heaviest peer is
+/// forgotten, and the history of the session's service starts anew. Turns of a session may arrive
+/// from several peers, because pods share a service.
 #[derive(Debug)]
 pub struct Sessions {
     /// Randomly keyed, so that no sender can choose names that collide. Output order does not
@@ -50,8 +50,7 @@ pub struct Sessions {
     memory_unix_nanos: u64,
     /// Separate starts of the history, keyed by the hash of the service.
     beginnings: Beginnings<u64>,
-    /// The time of the last lost spans (Unix time), which may have belonged to a turn of any
-    /// session.
+    /// The latest start (Unix time) of a session that may lack turns or spans.
     missed_unix_nanos: u64,
 }
 
@@ -60,7 +59,8 @@ struct Session {
     key: u64,
     service: u64,
     share: BudgetShare,
-    /// The turns, ordered by start. Beyond the limit, the turns after the first are merged into it.
+    /// The turns, ordered by start. Beyond the limit, the oldest turns after the first are merged
+    /// into it.
     turns: Vec<KnownTurn>,
     n_merged: usize,
     /// The names that merged turns called, one bit for each name.

@@ -20,7 +20,7 @@ pub use marks::{Marks, TraceMark};
 pub(super) struct Reported(Vec<ReportedEvaluation>);
 
 /// Maximum number of stored evaluations of one trace, at most 8 MiB, because a trace can have as
-/// many agent runs as spans. Further evaluations are reported once and never revised.
+/// many agent runs as spans. Further evaluations are reported at most once and never revised.
 const MAX_REPORTED: usize = 65_536;
 
 /// The state of the reported evaluations while a trace is being judged.
@@ -44,7 +44,8 @@ pub(super) struct Revising<'a> {
 #[derive(Debug, Clone)]
 struct ReportedEvaluation {
     criterion: ReportedCriterion,
-    /// The agent run for `scope: agent`; `None` for a whole trace, whose topmost span may change.
+    /// The agent run for `scope: agent`; `None` for the other scopes, whose evaluated span may
+    /// change.
     agent_run: Option<SpanId>,
     fingerprint: u64,
     /// True if the verdict was certain although the trace was cut short. The verdict remains

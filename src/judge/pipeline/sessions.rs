@@ -53,8 +53,7 @@ pub(super) struct JudgedSessions {
     memory_unix_nanos: u64,
     /// Separate starts of the history, keyed by the hash of the service.
     beginnings: Beginnings<u64>,
-    /// The time of the last lost spans (Unix time), which may have belonged to a turn of any
-    /// session.
+    /// The latest start (Unix time) of a session that may lack turns or spans.
     missed_unix_nanos: u64,
     /// True once the start of the history was restored.
     is_restored: bool,

@@ -47,8 +47,8 @@ const MAX_LOST_REPLIES: usize = 16;
 ///   `max_messages_size`
 /// - expectations: `max_expectations_size`
 ///
-/// No limit exceeds 32 MiB. A value that does not fit is cut and marked. A trace state beyond its
-/// limit, and small values beyond their budget, are dropped.
+/// No limit exceeds 32 MiB. A value that does not fit is cut and marked. Dropped are a trace state
+/// beyond its limit, and small values and messages whose budget is used up.
 pub(super) struct Keeper<'k> {
     keys: &'k KeySet,
     builder: KeptAttributesBuilder,

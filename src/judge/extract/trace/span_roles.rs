@@ -25,7 +25,7 @@ pub(crate) struct SpanRoles<'a> {
     pub(crate) trace: &'a TraceSpans,
     pub(crate) spans: &'a [SpanRow],
     /// The role that each span has by itself, corrected by the conventions' hooks. Ignored calls
-    /// and transfers are removed.
+    /// and transfers are removed, and agents are moved to `runs`.
     pub(crate) recognised: Vec<RecognisedSpan<'a>>,
     /// The role of each span in its trace.
     pub(crate) roles: Vec<Role<'a>>,
@@ -325,7 +325,8 @@ impl<'a> SpanRoles<'a> {
         !one.is_empty() && !other.is_empty() && one.is_disjoint(&other)
     }
 
-    /// Returns a new run, or the run above if it has the same name and no call is in between.
+    /// Returns a new run, or the run above if it has the same name, and this span and the spans in
+    /// between are no calls.
     fn run_of(&mut self, span_idx: SpanIdx, name: Cow<'a, str>) -> RunIdx {
         let role = &self.roles[span_idx];
         if let Some(above) = role.run_above

@@ -41,8 +41,8 @@ pub(crate) fn set_for_calls(
             call.partial || (call.args.as_ref()).is_some_and(|args| !args.json().is_object());
     }
     leave_one_of_each(drafts);
-    // A call that could begin earlier than it seems, or that begins at the same time as another
-    // call, gets a separate line.
+    // A call that could begin earlier than it seems, or that begins at the same time as an earlier
+    // call of its line, gets a separate line.
     let mut numbers: HashMap<Line, u32> = HashMap::new();
     let mut starts: HashSet<(Line, u64)> = HashSet::new();
     for draft in drafts {
