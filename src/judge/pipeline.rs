@@ -469,7 +469,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         hand_on(&mut self.judged, sink);
     }
 
-    /// Withdraws the reported results of a trace that is no longer a run.
+    /// Withdraws the reported results of a trace that is no longer judged.
     fn withdraw(&mut self, rules: &Rules, trajectory: &Arc<Trajectory>, memo: &mut Reported) {
         if memo.is_empty() {
             return;

@@ -49,7 +49,7 @@ pub(super) enum Failure {
     Full,
     /// A later attempt may succeed.
     Later {
-        /// The reason and its remedy.
+        /// The reason, with its remedy if one is known.
         why: String,
     },
     /// This producer is unusable; a new one must be created.
@@ -242,7 +242,7 @@ impl ErrorTexts {
         }
     }
 
-    /// Returns the failure of an error code, with its remedy.
+    /// Returns the failure of an error code, with its remedy if one is known.
     pub(super) fn failure_of(&self, code: RDKafkaErrorCode) -> Failure {
         let Self {
             topic,

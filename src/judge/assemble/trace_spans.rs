@@ -18,7 +18,7 @@ use super::timers::Quiet;
 /// add a quarter to the cost of the buffer.
 const MAX_SEARCHED: usize = 16;
 
-/// The spans of one trace.
+/// The spans and log records of one trace.
 #[derive(Debug, Clone, Default)]
 pub struct TraceSpans {
     rows: Vec<SpanRow>,

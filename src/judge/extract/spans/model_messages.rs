@@ -27,8 +27,9 @@ const MAY_HOLD_RESULTS: KeyBits = KeyBits::new(&[
     keys::LOST_REQUEST,
 ]);
 
-/// Returns the calls that the reply of this model span requests, in order. If a reply is recorded
-/// in several forms, reads the first complete form with calls, or else the first cut form.
+/// Returns the calls that the reply in this model span or log record requests, in order. If a reply
+/// is recorded in several forms, reads the first complete form with calls, or else the first cut
+/// form.
 pub(crate) fn announcement(span: &View<'_>, max_size: usize) -> Announcement {
     if !span.has_any(MAY_ANNOUNCE) && span.events().next().is_none() {
         return Announcement::default();
@@ -130,7 +131,7 @@ fn is_torn(span: &View<'_>) -> bool {
             .any(|attribute| attribute.key == keys::LOST_REPLY && attribute.value == Value::Str(""))
 }
 
-/// Returns the tool results in the request of this model span.
+/// Returns the tool results in the request of this model span or log record.
 pub(crate) fn tool_results(span: &View<'_>, max_size: usize) -> RepeatedResults {
     let mut found = RepeatedResults::default();
     if !span.has_any(MAY_HOLD_RESULTS) {

@@ -179,8 +179,9 @@ fn lose_args(call: &mut ToolCall) {
     });
 }
 
-/// Returns the calls that each outermost model span announces. Inner model spans repeat the calls;
-/// they are read only if the outermost span announces no call, or none with an id.
+/// Returns the calls that each outermost model span announces. Inner model spans and second reports
+/// repeat the calls; they are read only if the outermost span announces no call, or none with an
+/// id.
 pub(crate) fn replies(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
@@ -290,7 +291,7 @@ pub(crate) fn take_answered_ids(
     }
 }
 
-/// The tool results that the models' requests repeat.
+/// The tool results in the models' requests and in log records.
 #[derive(Debug, Default)]
 pub(crate) struct RequestResults {
     /// The results in the order of the requests; results of log records are last.
@@ -349,7 +350,7 @@ pub(crate) fn results(
     results
 }
 
-/// The properties that must agree between an announced call and a call without an id.
+/// The properties that must agree between an announced call and a call, if one of them has no id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MatchBy {
     NameAndArgs,

@@ -1,4 +1,4 @@
-//! The calls that models' replies request, in a trace whose tools have no spans. Nothing shows that
+//! The calls that models' replies request, in a trace whose tools have no spans. No span shows that
 //! these calls were made.
 
 use std::sync::Arc;
@@ -107,8 +107,8 @@ fn add_conversation(
     let Some(conversation) = conversation else {
         return false;
     };
-    // Newer releases also record model spans, which have no call ids. The conversation does not
-    // contain the model spans of an agent that the run called.
+    // Newer releases of the framework also record model spans, which have no call ids. The
+    // conversation does not contain the model spans of an agent that the run called.
     let repeats = |reply: &Reply| {
         let mut above = roles.tree.ancestors(reply.span);
         let nearest_run = above.find(|&above| roles.roles[above].own_run.is_some());

@@ -1,4 +1,4 @@
-//! Encodes the reported results of judged traces for a journal, so that a restarted pipeline
+//! Encodes the reported results of traces and sessions for a journal, so that a restarted pipeline
 //! reports nothing twice and continues with the same revisions.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::assemble::CloseReason;
 use crate::evaluate::{self, Previous, Verdict};
 use crate::pipeline::Rules;
 
-/// Encoded marks of judged traces, which can be concatenated.
+/// Encoded marks of traces and sessions, which can be concatenated.
 #[derive(Debug, Default)]
 pub struct Marks {
     /// Marks of earlier slices.
