@@ -1,5 +1,5 @@
-//! The tool calls of one agent in one closed trace, in order, with the evaluated span and the
-//! certainty of both. Combines the results of `trace`.
+//! The tool calls of a closed trace, in order, with the evaluated span and the certainty of both.
+//! Combines the results of `trace`.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -13,8 +13,8 @@ use crate::wire::delimited_fields;
 pub(super) struct Words {
     /// True if the messages may contain a tool call or its result.
     pub(super) call: bool,
-    /// True if a message has the role of a model. The role must be a whole JSON string that is not
-    /// a key, or a protobuf string preceded by its length.
+    /// True if a message has the role of a model. The role must be a whole quoted string that is
+    /// not a key, or a protobuf string preceded by its length.
     pub(super) answer: bool,
 }
 

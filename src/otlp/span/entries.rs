@@ -92,7 +92,7 @@ pub(super) struct KeptEntry {
 
 /// The bit of an entry that belongs to the preceding event.
 const INNER: u8 = 1 << 4;
-/// The bit of a value that was longer than its limit.
+/// The bit of a value that is not whole.
 const CUT: u8 = 1 << 5;
 
 impl KeptEntry {

@@ -59,8 +59,8 @@ pub(crate) fn is_clear(args: &Payload) -> bool {
     !args.is_cut() && equality::is_comparable(args.json())
 }
 
-/// Returns true if `bare` has no arguments, or only the text of a single argument whose name is
-/// known from `named`.
+/// Returns true if only `named` has arguments, or if `bare` has only the text of a single argument
+/// whose name is known from `named`.
 pub(crate) fn lost_its_name(bare: Option<&Payload>, named: Option<&Payload>) -> bool {
     let (bare, named) = match (bare, named) {
         (_, None) => return false,

@@ -63,7 +63,7 @@ fn shows_hole(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
 }
 
 /// Returns a test for top spans among the topmost spans. A top span has no parent, or has a remote
-/// parent and an agent's work below it.
+/// parent, is no tool call, and has an agent's work at or below it.
 fn is_top_span(roles: &SpanRoles<'_>) -> impl Fn(SpanIdx) -> bool {
     let mut holds_agent = vec![false; roles.spans.len()];
     for run in &roles.runs {

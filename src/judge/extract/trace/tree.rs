@@ -127,7 +127,7 @@ fn cut_cycles<K: Ord>(parent: &mut [Option<SpanIdx>], rank: impl Fn(SpanIdx) -> 
     }
 }
 
-/// Returns the spans level by level, each after its parent, without spans on a cycle or below it.
+/// Returns the spans, each after its parent, without spans on a cycle or below it.
 fn parents_first(parent: &[Option<SpanIdx>]) -> Vec<SpanIdx> {
     // Spans are sorted by start; in a flat trace this order is already right.
     let mut parents = (0..).zip(parent);

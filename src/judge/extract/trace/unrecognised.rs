@@ -1,5 +1,5 @@
 //! Finds traces that look like an agent's although no tool call or agent run was recognised.
-//! Guesses from names; does not affect verdicts.
+//! Guesses from model calls and span names; does not affect verdicts.
 
 use std::sync::Arc;
 
