@@ -39,7 +39,7 @@ pub struct AsideInFlight {
 #[derive(Debug)]
 pub enum AsideFailure {
     TooLarge(String),
-    /// The brokers may accept the record later. The text has the reason and its remedy.
+    /// The brokers may accept the record later. The text has the reason.
     Later(String),
 }
 

@@ -58,8 +58,8 @@ pub fn scan(
 }
 
 /// Like [`scan`], but calls `has_room` before it allocates memory for more spans, with the total
-/// bytes of the list of spans. A span of 30 encoded bytes needs three times as many bytes in the
-/// list.
+/// bytes of the list of spans. A span of 30 encoded bytes needs nearly four times as many bytes in
+/// the list.
 ///
 /// # Errors
 /// Returns the errors of [`scan`], and an error if `has_room` returns false.

@@ -91,7 +91,7 @@ impl Settings {
         self
     }
 
-    /// Applies new sizes, given for all partitions together.
+    /// Applies new sizes, except that of sessions, given for all partitions together.
     pub(super) fn resize(&mut self, sizes: Sizes) {
         let n_partitions = self.partition.n_partitions();
         self.max_open_size = sizes.open / n_partitions;

@@ -77,7 +77,7 @@ impl TraceShape {
         tops.peek().is_some() && tops.all(SpanRow::ended) && !self.has_orphans(spans)
     }
 
-    /// Returns true if a span names a local parent that has not arrived.
+    /// Returns true if a span names a parent that is not marked as remote and has not arrived.
     pub(super) fn has_orphans(&self, spans: &[SpanRow]) -> bool {
         self.missing_parents(spans)
             .any(|(_, span)| !span.parent_is_remote())

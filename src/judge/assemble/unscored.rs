@@ -20,10 +20,10 @@ pub(super) struct UnscoredTraces {
     order: VecDeque<(TraceId, Tick)>,
     max_traces: usize,
     ttl: Tick,
-    /// Ids beyond the limit, in two filters: one since `overflow_began`, and one for the period
-    /// before. A filter is dropped once every trace that was open in its period must have been
-    /// closed as inactive. The trace history then starts after that period, so that the restart
-    /// guard catches older traces.
+    /// Ids beyond the limit or marked by a filter, in two filters: one since `overflow_began`, and
+    /// one for the period before. A filter is dropped once every trace that was open in its period
+    /// must have been closed as inactive. The trace history then starts after that period, so that
+    /// the restart guard catches older traces.
     overflow: TraceIdFilter,
     earlier_overflow: TraceIdFilter,
     overflow_began: Tick,

@@ -16,7 +16,7 @@ use crate::wire::{Cursor, Fault, RECURSION_LIMIT, delimited_fields, number_of};
 /// message.
 type Occurrences<'b> = SmallVec<[&'b [u8]; 1]>;
 
-/// Limits on the length and depth of a written value.
+/// Limits on the length of a written value and of its strings.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct JsonLimits {
     /// Maximum bytes of the JSON text.
