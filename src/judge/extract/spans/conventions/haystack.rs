@@ -1,6 +1,6 @@
-//! Haystack under OpenInference has no spans for models or tools. The output of an agent run's span
-//! contains the whole conversation, each message as the `repr` of a `ChatMessage`; messages that
-//! are also in the run's input are older than the run.
+//! Haystack under OpenInference has no spans for tools, and in older releases none for models. The
+//! output of an agent run's span contains the whole conversation, each message as the `repr` of a
+//! `ChatMessage`; messages that are also in the run's input are older than the run.
 
 use otlp::span::KeyBits;
 use std::borrow::Cow;
@@ -16,7 +16,7 @@ use crate::extract::values::{AnnouncedCall, Conversation, ConversationResult, pa
 /// - Tool call: has no span; calls are read from the conversation in `output.value` of the run.
 /// - Agent run: a span `Agent.run` with `openinference.span.kind` = `CHAIN` and messages in
 ///   `output.value` or `input.value`.
-/// - Model call: has no span.
+/// - Model call: has a span only in newer releases.
 pub(super) const HAYSTACK: Convention = Convention {
     name: "haystack",
     marks: KeyBits::new(&[keys::OI_KIND]),
