@@ -74,8 +74,7 @@ impl<'de> Visitor<'de> for ListVisitor<'_> {
     }
 }
 
-/// A scalar. The visitor accepts every JSON value, whatever the field's type, and rejects a value
-/// that does not fit.
+/// A scalar. The visitor rejects a JSON value that does not fit the field's type.
 struct ScalarSeed<'s> {
     field: &'s OtlpField,
     place: Place,
