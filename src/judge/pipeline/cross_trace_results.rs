@@ -109,7 +109,7 @@ impl CrossTraceResults {
             let mut askers = known.askers.iter_mut();
             if let Some(asker) = askers.find(|asker| asker.service == trajectory.service) {
                 let is_other = asker.trace_id != trajectory.trace_id;
-                known.used_again = is_other || is_repeated;
+                known.used_again |= is_other || is_repeated;
                 if (is_other || is_repeated) && !asker.is_contested {
                     asker.is_contested = true;
                     to_judge_again.extend(is_other.then_some(asker.trace_id));
