@@ -27,7 +27,7 @@ use tokio::time::{self, Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 
 use crate::telemetry::{
-    AcceptFailed, ConnectionGaveWay, ConnectionOpened, ConnectionTurnedAway, HandshakeFailed,
+    AcceptFailed, ConnectionEvicted, ConnectionOpened, ConnectionRejected, HandshakeFailed,
     Heartbeat, Listening, Telemetry,
 };
 use crate::tls::PortTls;
@@ -303,7 +303,7 @@ impl Connection {
             closing,
         } = self;
         let Some(slot) = slots.admit(peer, tls.is_some()) else {
-            return ConnectionTurnedAway { setting, peer }.emit(&telemetry);
+            return ConnectionRejected { setting, peer }.emit(&telemetry);
         };
         let open = ConnectionOpened { setting }.emit(&telemetry);
         let http = if slot.is_wide { wide_http } else { http };
@@ -325,7 +325,7 @@ impl Connection {
                     shaken = time::timeout(HANDSHAKE_TIMEOUT, handshake) => shaken,
                     is_evicted = ending.begins() => {
                         if is_evicted {
-                            ConnectionGaveWay { setting, peer }.emit(&telemetry);
+                            ConnectionEvicted { setting, peer }.emit(&telemetry);
                         }
                         return;
                     }
@@ -356,7 +356,7 @@ impl Connection {
             }
         };
         if is_evicted {
-            ConnectionGaveWay { setting, peer }.emit(&telemetry);
+            ConnectionEvicted { setting, peer }.emit(&telemetry);
         }
         drop(open);
     }

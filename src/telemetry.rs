@@ -48,8 +48,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
 
 pub use connections::{
-    AcceptFailed, CertificatesReplaced, CertificatesUnusable, ConnectionGaveWay, ConnectionOpened,
-    ConnectionTurnedAway, HandshakeFailed, Listening, OpenConnection,
+    AcceptFailed, CertificatesReplaced, CertificatesUnusable, ConnectionEvicted, ConnectionOpened,
+    ConnectionRejected, HandshakeFailed, Listening, OpenConnection,
 };
 pub use coverage::{CoverageProblem, write_coverage};
 pub use destinations::{
@@ -62,15 +62,15 @@ pub use exporting::{
 };
 pub use forwarding::{
     DestinationDown, DestinationRecovered, DestinationStillDown, PartlyRejected, ProxyIgnored,
-    QueueOpened, QueueResized, QueueSize, RequestHeldUp, RequestRefused, RequestRetried,
+    QueueOpened, QueueResized, QueueSize, RequestDelayed, RequestRefused, RequestRetried,
     RequestSplit, SendersElsewhere, SpansToKafka, WritingToKafka,
 };
 pub use health::{Heartbeat, Phase, Unhealthy};
 pub use item_accounting::{ItemCounts, ItemsAccepted, ItemsDiscarded, ItemsDropped, ItemsSent};
 pub use journal::{
-    JournalCursorLost, JournalDamaged, JournalInMemory, JournalMetrics, JournalOpened,
-    JournalProgressUnwritten, JournalRefuses, JournalResumes, JournalSilence, JournalTailTorn,
-    JournalTooNew, JournalTracesUnread, JournalUnread, JournaledScoresFound, TracesKeptOpen,
+    DowntimeTooLong, JournalAccepting, JournalCursorLost, JournalDamaged, JournalInMemory,
+    JournalMetrics, JournalOpened, JournalProgressUnwritten, JournalRefusing, JournalTailTorn,
+    JournalTooNew, JournalTracesUnread, JournalUnread, JournaledScoresFound, OpenTracesJournaled,
     TracesRestored,
 };
 pub use memory::{MemoryLimitChanged, MemoryShared};
@@ -78,20 +78,20 @@ pub use metrics_page::{MetricKind, MetricsPage};
 use reading::KafkaClient;
 pub use reading::{
     PartitionsAdded, PartitionsMoved, ProgressUnknown, ReadingFailed, ReadingFromKafka,
-    RecordSetAside, SettingAsideFailed, SpansMisplaced, SpansPlacedBefore, StampAhead,
+    RecordSetAside, SettingAsideFailed, SpansMisplaced, SpansPlacedBeforeResize, TimestampInFuture,
 };
 pub use receiving::{
     AuthorizationNotPassed, IncomingRefused, NothingReceived, RequestMisdirected, ScoresReceived,
 };
 pub use registering::{
-    ApiOpen, ApiRefused, ConfigurationRefused, ConfigurationReloaded, CriteriaInForce,
+    ApiOpen, ApiRefused, ConfigurationRefused, ConfigurationReloaded, CriteriaActive,
     CriteriaShadowed, RegistrationsExpired, StateFileUnusable, TokenUnusable,
 };
 pub use scoring::{
-    AlarmsPostponed, ConfigurationInForce, DrainBegun, JournaledSpansUnread, NothingRecognised,
-    PeersFound, PeersUnresolved, RecordingBegun, RecordingFailed, RevisionsLost, ServiceTorn,
+    AlarmsPostponed, ConfigurationActive, DrainStarted, JournaledSpansUnread, NothingRecognised,
+    PeersFound, PeersUnresolved, RecordingFailed, RecordingStarted, RevisionsLost, ServiceTorn,
     SessionsJudged, SpansLate, SpansUnscored, SpansWithoutIds, Stopped, Stopping, TraceHalfArrived,
-    TracesClosed, TracesHeld, TracesJudged, TracesTorn, TrajectoriesSeen,
+    TracesClosed, TracesInMemory, TracesJudged, TracesTorn, TrajectoriesSeen,
 };
 
 use crate::sync::Mutex;
@@ -133,7 +133,7 @@ impl Default for Telemetry {
         // first event.
         telemetry.metrics.late_spans.add([], 0);
         telemetry.metrics.unscored_spans.add([], 0);
-        TracesHeld::default().emit(&telemetry);
+        TracesInMemory::default().emit(&telemetry);
         telemetry
     }
 }

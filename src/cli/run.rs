@@ -14,7 +14,7 @@ use crate::export::score_line::Look;
 use crate::export::{Print, PrintForm};
 use crate::register::ConfigOrigin;
 use crate::sidecar::{self, Plan, Sidecar, StartError};
-use crate::telemetry::{ConfigurationInForce, ProxyIgnored, SendersElsewhere, Stopping};
+use crate::telemetry::{ConfigurationActive, ProxyIgnored, SendersElsewhere, Stopping};
 
 /// Proxy variables. Other programs obey them, spanscore ignores them.
 const PROXIES: [&str; 6] = [
@@ -38,7 +38,7 @@ pub(super) fn run(
 ) -> io::Result<Exit> {
     let config = loaded.config;
     logging::start(&config.log, streams.err_colour());
-    ConfigurationInForce {
+    ConfigurationActive {
         downstream: config
             .forward_destination()
             .map(|destination| (destination.origin.clone(), destination.endpoint.to_string())),

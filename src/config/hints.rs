@@ -2,7 +2,7 @@
 //! section.
 
 use judge::evaluate::{
-    Criterion, FieldError, PatternCompiler, WrittenCriterion, WrittenEvaluator, stands_for,
+    Criterion, FieldError, PatternCompiler, WrittenCriterion, WrittenEvaluator, is_misspelling_of,
 };
 use located::{self, DeError, Extent, Hints, Node, NodeValue, Problems, Reader, Rewrite, Texts};
 use serde::Deserialize;
@@ -31,7 +31,7 @@ impl Hints for Known {
     }
 
     fn replaces(&self, refused: &str, missing: &str) -> bool {
-        foreign_formats::is_wrapper(refused) || stands_for(refused, missing)
+        foreign_formats::is_wrapper(refused) || is_misspelling_of(refused, missing)
     }
 
     fn paths_of(&self, key: &str) -> Vec<String> {

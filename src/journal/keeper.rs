@@ -26,7 +26,7 @@ use super::waiting::{Done, Message, WaitingRecord};
 use crate::fair::FairBudget;
 use crate::sync::Mutex;
 use crate::telemetry::{
-    JournalMetrics, JournalProgressUnwritten, JournalRefuses, JournalResumes, MetricsPage,
+    JournalAccepting, JournalMetrics, JournalProgressUnwritten, JournalRefusing, MetricsPage,
     Throttled,
 };
 
@@ -521,7 +521,7 @@ impl LogKeeper {
             AppendError::DiskFull | AppendError::DiskFailed => Some(now + retry_after(error)),
         };
         if self.refusals.begin(error, now) {
-            JournalRefuses {
+            JournalRefusing {
                 log: self.shared.metrics.log(),
                 state: error.as_str(),
                 why: fault.map(|fault| fault.to_string()),
@@ -537,7 +537,7 @@ impl LogKeeper {
         self.probe_at = None;
         if let Some(after) = self.refusals.end(now) {
             let log = self.shared.metrics.log();
-            JournalResumes { log, after }.emit();
+            JournalAccepting { log, after }.emit();
         }
     }
 
@@ -593,10 +593,10 @@ impl LogKeeper {
         let log = self.shared.metrics.log();
         if !self.shared.refused_some.load(Relaxed) {
             if let Some(after) = self.refusals_of_some.end(now) {
-                JournalResumes { log, after }.emit();
+                JournalAccepting { log, after }.emit();
             }
         } else if self.refusals_of_some.begin(AppendError::Full, now) {
-            JournalRefuses {
+            JournalRefusing {
                 log,
                 state: "full",
                 why: Some("only for the senders that use most of the journal".to_owned()),

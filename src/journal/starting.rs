@@ -12,7 +12,7 @@ use super::refusals::{Refusals, retry_after};
 use super::resent::AFTER_START;
 use super::store::AppendError;
 use super::waiting::Message;
-use crate::telemetry::{JournalMetrics, JournalRefuses, JournalResumes};
+use crate::telemetry::{JournalAccepting, JournalMetrics, JournalRefusing};
 
 /// The thread of a log before it is open.
 struct LogStart {
@@ -98,7 +98,7 @@ impl LogStart {
         };
         if let Some(after) = refusals.end(now) {
             let log = opener.contents.name();
-            JournalResumes { log, after }.emit();
+            JournalAccepting { log, after }.emit();
         }
         // Run the callbacks before the first request is received.
         shared.opened(log, (last, now + AFTER_START), &store);
@@ -109,7 +109,7 @@ impl LogStart {
         self.shared.refuses(refusal);
         let Err(error) = &self.outcome else { return };
         if self.refusals.begin(refusal, now) {
-            JournalRefuses {
+            JournalRefusing {
                 log: self.opener.contents.name(),
                 state: refusal.as_str(),
                 why: Some(error.to_string()),

@@ -21,7 +21,7 @@ use super::view::{DeletedView, ListView, RegistrationView, ReplacedView};
 use crate::config::{self, Config};
 use crate::rfc3339::rfc3339;
 use crate::sync::Mutex;
-use crate::telemetry::{CriteriaInForce, CriteriaShadowed, RegistrationsExpired, Telemetry};
+use crate::telemetry::{CriteriaActive, CriteriaShadowed, RegistrationsExpired, Telemetry};
 
 /// The active criteria, and the operations that change them.
 #[derive(Clone)]
@@ -409,7 +409,7 @@ impl Register {
             .emit();
         }
         if !changes.is_empty() || cause == "start" {
-            CriteriaInForce {
+            CriteriaActive {
                 n_criteria: next.len(),
                 n_api,
                 revision: next.revision(),

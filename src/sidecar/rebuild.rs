@@ -17,7 +17,7 @@ use crate::heap;
 use crate::journal::{JournalLog, JudgedMarks, LogReader, Needed, Past, Stored};
 use crate::sync::Mutex;
 use crate::telemetry::{
-    JournalSilence, JournalTracesUnread, Telemetry, TracesKeptOpen, TracesRestored,
+    DowntimeTooLong, JournalTracesUnread, OpenTracesJournaled, Telemetry, TracesRestored,
 };
 
 /// If the time without a running process was at most this long, senders are still retrying after
@@ -263,7 +263,7 @@ impl Drop for KeptPartition {
         drop(state);
         self.all.progress.notify_all();
         if is_last && self.all.kept.keeps_open {
-            TracesKeptOpen { n_traces }.emit();
+            OpenTracesJournaled { n_traces }.emit();
         }
     }
 }
@@ -295,7 +295,7 @@ impl SharedKept {
         if let Some(silence) = silence.filter(|silence| *silence > SENDERS_PATIENCE)
             && all.n_open > 0
         {
-            JournalSilence {
+            DowntimeTooLong {
                 silence,
                 n_open: all.n_open,
             }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::config::Signal;
-use crate::telemetry::{RecordingBegun, RecordingFailed};
+use crate::telemetry::{RecordingFailed, RecordingStarted};
 
 /// Maximum bytes of all recorded files in the folder.
 const MAX_SIZE: u64 = 64 << 20;
@@ -60,7 +60,7 @@ impl Recorder {
             let folder = folder.display();
             io::Error::other(format!("cannot record requests to `{folder}`: {error}"))
         })?;
-        RecordingBegun {
+        RecordingStarted {
             folder: folder.display().to_string(),
             max_size: MAX_SIZE,
         }

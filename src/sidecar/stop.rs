@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::keeping::write_down;
 use super::{Sidecar, now};
 use crate::export;
-use crate::telemetry::{DrainBegun, Phase, Stopped};
+use crate::telemetry::{DrainStarted, Phase, Stopped};
 
 /// Time for requests in flight to complete after the listeners close.
 const LAST_REQUESTS: Duration = Duration::from_secs(2);
@@ -25,7 +25,7 @@ impl Sidecar {
     /// still accepts requests. From now on the sidecar is not ready.
     pub fn begin_drain(&self) {
         self.telemetry.enter(Phase::Draining);
-        DrainBegun {}.emit(&self.telemetry);
+        DrainStarted {}.emit(&self.telemetry);
         self.exporting.begin_drain();
         if let Some(scoring) = &self.intake.scoring {
             scoring.begin_drain();

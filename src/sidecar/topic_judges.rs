@@ -23,7 +23,7 @@ use crate::kafka::AsideWriter;
 use crate::sync::Mutex;
 use crate::telemetry::{
     Heartbeat, MetricsSource, PartitionsAdded, ReadingFailed, ReadingFromKafka, Telemetry,
-    Throttled, TracesHeld,
+    Throttled, TracesInMemory,
 };
 
 use member::{Member, ReaderPlan};
@@ -195,7 +195,7 @@ impl Shared {
     }
 
     fn report_held(&self) {
-        let mut held = TracesHeld::default();
+        let mut held = TracesInMemory::default();
         for status in self.status.partitions.lock().values() {
             held.n_open += status.n_open;
             held.open_bytes += status.open_size;

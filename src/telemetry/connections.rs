@@ -57,7 +57,7 @@ events! {
     }
 
     /// A connection was evicted for a newer one.
-    ConnectionGaveWay { setting: &'static str, peer: IpAddr } (telemetry) {
+    ConnectionEvicted { setting: &'static str, peer: IpAddr } (telemetry) {
         if telemetry.metrics.connections_cut.add([setting, "gave_way"], 1) == 1 {
             tracing::warn!(
                 port = setting,
@@ -70,7 +70,7 @@ events! {
     }
 
     /// A connection was closed unserved because no other connection could be evicted.
-    ConnectionTurnedAway { setting: &'static str, peer: IpAddr } (telemetry) {
+    ConnectionRejected { setting: &'static str, peer: IpAddr } (telemetry) {
         if telemetry.metrics.connections_cut.add([setting, "no_slot"], 1) == 1 {
             tracing::warn!(
                 port = setting,

@@ -55,7 +55,7 @@ events! {
     }
 
     /// One request fails repeatedly while others succeed: the cause is the request, not the peer.
-    RequestHeldUp {
+    RequestDelayed {
         origin: String,
         signal: &'static str,
         n_attempts: u32,

@@ -246,7 +246,7 @@ events! {
     }
 
     /// The time without a running process was longer than senders retry.
-    JournalSilence { silence: Duration, n_open: usize } () {
+    DowntimeTooLong { silence: Duration, n_open: usize } () {
         tracing::warn!(
             silent_secs = silence.as_secs(),
             n_open,
@@ -256,7 +256,7 @@ events! {
     }
 
     /// The process stops, and open traces stay in the journal.
-    TracesKeptOpen { n_traces: usize } () {
+    OpenTracesJournaled { n_traces: usize } () {
         tracing::info!(
             n_traces,
             "open traces stay in the journal; the next start on this folder resumes them"
@@ -341,7 +341,7 @@ events! {
     }
 
     /// The journal rejects records.
-    JournalRefuses {
+    JournalRefusing {
         log: &'static str,
         state: &'static str,
         why: Option<String>,
@@ -379,7 +379,7 @@ events! {
     }
 
     /// The journal accepts records again.
-    JournalResumes { log: &'static str, after: Duration } () {
+    JournalAccepting { log: &'static str, after: Duration } () {
         let (log, refused_secs) = (log, after.as_secs());
         tracing::info!(refused_secs, "journal accepts {log} again");
     }

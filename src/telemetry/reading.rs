@@ -125,7 +125,7 @@ events! {
     }
 
     /// Spans are in the partitions that fit the topic's previous number of partitions.
-    SpansPlacedBefore<'a> {
+    SpansPlacedBeforeResize<'a> {
         topic: &'a str,
         partition: i32,
         offset: u64,
@@ -154,7 +154,7 @@ events! {
     }
 
     /// Writers set the timestamps of the records, and a writer's clock is ahead.
-    StampAhead<'a> { topic: &'a str } () {
+    TimestampInFuture<'a> { topic: &'a str } () {
         tracing::warn!(
             topic,
             "record timestamp is in the future (set by the writer); let the brokers set \

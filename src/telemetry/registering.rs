@@ -47,7 +47,7 @@ events! {
     }
 
     /// A set of criteria became active.
-    CriteriaInForce {
+    CriteriaActive {
         n_criteria: usize,
         n_api: usize,
         revision: String,

@@ -203,7 +203,7 @@ events! {
 
     /// The number and size of the stored traces and sessions.
     #[derive(Default)]
-    TracesHeld {
+    TracesInMemory {
         n_open: usize,
         open_bytes: usize,
         n_recent: usize,
@@ -223,7 +223,7 @@ events! {
     }
 
     /// The first log line, with a summary of the configuration.
-    ConfigurationInForce {
+    ConfigurationActive {
         downstream: Option<(String, String)>,
         writes_kafka: bool,
         only_reads_kafka: bool,
@@ -290,7 +290,7 @@ events! {
     }
 
     /// Requests are written to a folder (`run --record`).
-    RecordingBegun { folder: String, max_size: u64 } () {
+    RecordingStarted { folder: String, max_size: u64 } () {
         tracing::warn!(
             folder,
             max_size,
@@ -304,7 +304,7 @@ events! {
     }
 
     /// A drain begins.
-    DrainBegun {} (_) {
+    DrainStarted {} (_) {
         tracing::info!(
             "draining: still accepting requests, closing traces sooner and sending scores at once; \
              no longer ready"

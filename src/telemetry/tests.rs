@@ -78,7 +78,7 @@ fn the_text_is_open_metrics_with_each_family_once_and_one_end() {
     let telemetry = Telemetry::default();
     telemetry.metrics.traces_closed.add(["root_ended"], 2);
     telemetry.metrics.traces_closed.add(["inactive"], 1);
-    TracesHeld {
+    TracesInMemory {
         n_open: 4,
         open_bytes: 9,
         n_recent: 2,

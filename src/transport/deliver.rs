@@ -14,7 +14,7 @@ use crate::journal::{LogReader, Stretch};
 use crate::telemetry::{
     Answer, AttemptEnded, DestinationAnswers, DestinationDown, DestinationOpened,
     DestinationRecovered, DestinationStillDown, Heartbeat, JournalUnread, PartlyRejected,
-    RequestHeldUp, RequestRefused, RequestRetried, RequestSplit, Telemetry, Throttled,
+    RequestDelayed, RequestRefused, RequestRetried, RequestSplit, Telemetry, Throttled,
 };
 
 use super::outcome::DeliveryOutcome;
@@ -263,7 +263,7 @@ impl<P: Recipient> Delivery<P> {
             && entry.n_failures > 2
             && let Some(n_suppressed) = self.hold_ups.ready((), now)
         {
-            RequestHeldUp {
+            RequestDelayed {
                 origin: self.origin(),
                 signal: entry.request.signal.as_str(),
                 n_attempts: entry.n_failures,

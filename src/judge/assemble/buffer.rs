@@ -513,7 +513,7 @@ impl<M: Memo> TraceBuffer<M> {
     /// settling traces, then the traces that have been idle longest.
     fn evict(&mut self, tick: Tick) {
         let (max_traces, max_size) = (self.settings.max_open_traces, self.settings.max_open_size);
-        while let Some(share) = self.shares.to_give_way(max_traces, max_size)
+        while let Some(share) = self.shares.share_to_evict(max_traces, max_size)
             && let Some((slot, due)) = self.timers.victim(share)
         {
             let is_quiet = self.is_quiet(slot);

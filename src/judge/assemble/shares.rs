@@ -98,7 +98,7 @@ impl Shares {
 
     /// Returns the share from which to evict; `None` if the traces fit the budget.
     #[inline]
-    pub(crate) fn to_give_way(&self, max_traces: usize, max_size: usize) -> Option<BudgetShare> {
+    pub(crate) fn share_to_evict(&self, max_traces: usize, max_size: usize) -> Option<BudgetShare> {
         if self.n_traces() > max_traces {
             Some(self.heaviest(ShareMeasure::Things))
         } else if self.size() > max_size {
@@ -120,13 +120,13 @@ mod tests {
     }
 
     /// Returns the share from which to evict if one trace or one byte exceeds the budget.
-    fn gives_way(shares: &Shares, measure: ShareMeasure) -> BudgetShare {
+    fn evicted_share(shares: &Shares, measure: ShareMeasure) -> BudgetShare {
         let (n_traces, size) = (shares.n_traces(), shares.size());
-        let gives_way = match measure {
-            ShareMeasure::Things => shares.to_give_way(n_traces - 1, size),
-            ShareMeasure::Bytes => shares.to_give_way(n_traces, size - 1),
+        let evicted_share = match measure {
+            ShareMeasure::Things => shares.share_to_evict(n_traces - 1, size),
+            ShareMeasure::Bytes => shares.share_to_evict(n_traces, size - 1),
         };
-        gives_way.unwrap()
+        evicted_share.unwrap()
     }
 
     #[test]
@@ -138,14 +138,14 @@ mod tests {
             .to_vec();
         assert_eq!(shares.heaviest(ShareMeasure::Things), crowd[1]);
         assert_eq!(shares.heaviest(ShareMeasure::Bytes), crowd[1]);
-        assert_eq!(gives_way(&shares, ShareMeasure::Things), crowd[1]);
-        assert_eq!(gives_way(&shares, ShareMeasure::Bytes), crowd[1]);
+        assert_eq!(evicted_share(&shares, ShareMeasure::Things), crowd[1]);
+        assert_eq!(evicted_share(&shares, ShareMeasure::Bytes), crowd[1]);
         shares.close(crowd[1], 300);
         shares.close(crowd[2], 300);
-        assert_eq!(gives_way(&shares, ShareMeasure::Things), crowd[0]);
-        assert_eq!(gives_way(&shares, ShareMeasure::Bytes), agent);
+        assert_eq!(evicted_share(&shares, ShareMeasure::Things), crowd[0]);
+        assert_eq!(evicted_share(&shares, ShareMeasure::Bytes), agent);
         shares.resize(crowd[3], 300, 700);
-        assert_eq!(gives_way(&shares, ShareMeasure::Bytes), crowd[3]);
+        assert_eq!(evicted_share(&shares, ShareMeasure::Bytes), crowd[3]);
         assert_eq!((shares.n_traces(), shares.size()), (3, 1_900));
     }
 

@@ -31,7 +31,7 @@ pub use judge::{
     JudgedBy, Previous, SearchBudget, SpanExpectations, Stage, judge, judge_run, judge_within,
     no_longer_expected, searched_size, withdraw, withdraw_alarm,
 };
-pub use parameters::field_aliases::stands_for;
+pub use parameters::field_aliases::is_misspelling_of;
 pub use parameters::names::Names;
 pub use parameters::pattern::{FieldError, PatternCompiler, PatternLimits};
 pub use parameters::rule::RULE_TEMPLATES;

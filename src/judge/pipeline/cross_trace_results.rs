@@ -51,7 +51,7 @@ struct CallParts {
     results: Parts,
     args: Parts,
     /// One entry for each service that has a call with this id.
-    askers: Vec<Asker>,
+    calling_traces: Vec<CallingTrace>,
     /// True if the id was used again, and is remembered for longer.
     used_again: bool,
 }
@@ -59,7 +59,7 @@ struct CallParts {
 /// A service, and its trace that has a call with this id. If the service has several such traces,
 /// this is one of them, and `is_contested` is true.
 #[derive(Debug)]
-struct Asker {
+struct CallingTrace {
     service: Arc<str>,
     trace_id: TraceId,
     /// True if several traces of the service, or several calls of the trace, have the call id, so
@@ -106,21 +106,23 @@ impl CrossTraceResults {
         {
             let is_repeated = !seen.insert(id);
             let known = self.parts_of(id);
-            let mut askers = known.askers.iter_mut();
-            if let Some(asker) = askers.find(|asker| asker.service == trajectory.service) {
-                let is_other = asker.trace_id != trajectory.trace_id;
+            let mut calling_traces = known.calling_traces.iter_mut();
+            if let Some(calling) =
+                calling_traces.find(|calling| calling.service == trajectory.service)
+            {
+                let is_other = calling.trace_id != trajectory.trace_id;
                 known.used_again |= is_other || is_repeated;
-                if (is_other || is_repeated) && !asker.is_contested {
-                    asker.is_contested = true;
-                    to_judge_again.extend(is_other.then_some(asker.trace_id));
+                if (is_other || is_repeated) && !calling.is_contested {
+                    calling.is_contested = true;
+                    to_judge_again.extend(is_other.then_some(calling.trace_id));
                 }
-            } else if known.askers.len() < MAX_OF_ONE_ID {
-                known.askers.push(Asker {
+            } else if known.calling_traces.len() < MAX_OF_ONE_ID {
+                known.calling_traces.push(CallingTrace {
                     service: trajectory.service.clone(),
                     trace_id: trajectory.trace_id,
                     is_contested: false,
                 });
-                self.size += size_of_asker(&trajectory.service);
+                self.size += size_of_calling_trace(&trajectory.service);
             }
         }
         self.forget();
@@ -139,9 +141,10 @@ impl CrossTraceResults {
             part,
         } = result;
         let known = self.parts_of(&call_id);
-        let mut askers = known.askers.iter();
-        let asker = askers.find(|asker| asker.service == service);
-        let asked_by = asker.and_then(|asker| (!asker.is_contested).then_some(asker.trace_id));
+        let mut calling_traces = known.calling_traces.iter();
+        let calling = calling_traces.find(|calling| calling.service == service);
+        let asked_by =
+            calling.and_then(|calling| (!calling.is_contested).then_some(calling.trace_id));
         let (parts, payload) = match part {
             CallPart::Args(args) => (&mut known.args, args),
             CallPart::Result(result) => (&mut known.results, result),
@@ -178,11 +181,11 @@ impl CrossTraceResults {
             let Some(known) = id.and_then(|id| self.by_id.get(id)) else {
                 continue;
             };
-            let mut askers = known.askers.iter();
-            let is_evidence = askers.any(|asker| {
-                asker.trace_id == trajectory.trace_id
-                    && asker.service == trajectory.service
-                    && !asker.is_contested
+            let mut calling_traces = known.calling_traces.iter();
+            let is_evidence = calling_traces.any(|calling| {
+                calling.trace_id == trajectory.trace_id
+                    && calling.service == trajectory.service
+                    && !calling.is_contested
             });
             if !is_evidence {
                 continue;
@@ -242,9 +245,9 @@ impl CallParts {
             .iter()
             .chain(&self.args)
             .map(|(key, payload)| size_of_part(&key.service, payload));
-        let askers = self.askers.iter();
-        let askers = askers.map(|asker| size_of_asker(&asker.service));
-        sizes.sum::<usize>() + askers.sum::<usize>()
+        let calling_traces = self.calling_traces.iter();
+        let calling_traces = calling_traces.map(|calling| size_of_calling_trace(&calling.service));
+        sizes.sum::<usize>() + calling_traces.sum::<usize>()
     }
 }
 
@@ -253,6 +256,6 @@ fn size_of_part(service: &str, result: &Payload) -> usize {
     size_of::<(PartKey, Payload)>() + service.len() + 2 * result.text.len()
 }
 
-fn size_of_asker(service: &str) -> usize {
-    size_of::<Asker>() + service.len()
+fn size_of_calling_trace(service: &str) -> usize {
+    size_of::<CallingTrace>() + service.len()
 }

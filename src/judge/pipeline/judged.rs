@@ -86,7 +86,7 @@ impl Judged {
     }
 
     /// Clears the slice except the evaluations for which `is_kept` returns true.
-    pub(super) fn keep_only(&mut self, is_kept: impl Fn(&Evaluation) -> bool) {
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&Evaluation) -> bool) {
         let mut evaluations = mem::take(&mut self.evaluations);
         evaluations.retain(is_kept);
         self.clear();

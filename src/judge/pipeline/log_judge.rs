@@ -394,8 +394,7 @@ impl<S: JudgementSink> JudgementSink for Gate<'_, S> {
         if self.was_reported {
             // If the predecessor had more memory, a trace that is evicted here was still open
             // there, and was not reported.
-            slice
-                .keep_only(|evaluation| evaluation.trajectory.completeness == CloseReason::Evicted);
+            slice.retain(|evaluation| evaluation.trajectory.completeness == CloseReason::Evicted);
         }
         if self.may_be_reported {
             for evaluation in slice.evaluations.iter_mut().chain(&mut slice.alarms) {

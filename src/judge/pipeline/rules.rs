@@ -85,7 +85,7 @@ impl Rules {
             max_size,
             ..
         } = &*self.expectations;
-        let recogniser = recogniser.with_span_expectations(from_spans.bringing(*max_size));
+        let recogniser = recogniser.with_span_expectations(from_spans.policy(*max_size));
         Self {
             recogniser: recogniser
                 .with_usage(self.recogniser.reads_usage)
@@ -145,10 +145,10 @@ impl Rules {
     }
 
     pub fn expecting(self, expectations: Expectations) -> Self {
-        let bringing = expectations.from_spans.bringing(expectations.max_size);
+        let policy = expectations.from_spans.policy(expectations.max_size);
         let reads_usage = expectations.from_spans == FromSpans::Full
             || expectations.cases.values().any(Expectation::may_read_usage);
-        let recogniser = self.recogniser.with_span_expectations(bringing);
+        let recogniser = self.recogniser.with_span_expectations(policy);
         Self {
             recogniser: recogniser.with_usage(reads_usage),
             expectations: expectations.into(),

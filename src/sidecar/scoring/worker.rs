@@ -20,7 +20,7 @@ use crate::sidecar::now;
 use crate::sidecar::rebuild::KeptPartition;
 use crate::telemetry::{
     AlarmsPostponed, Heartbeat, JournaledSpansUnread, RevisionsLost, ServiceTorn, SessionsJudged,
-    SpansLate, Telemetry, Throttled, TraceHalfArrived, TracesClosed, TracesHeld, TracesJudged,
+    SpansLate, Telemetry, Throttled, TraceHalfArrived, TracesClosed, TracesInMemory, TracesJudged,
     TracesTorn,
 };
 
@@ -291,7 +291,7 @@ impl Place<'_> {
         let held = shared.hold(index, &pipeline.stats());
         let (cross_traces_size, sessions) =
             shared.traces.end_round(index, pipeline.next_deadline());
-        TracesHeld {
+        TracesInMemory {
             n_open: held.n_open,
             open_bytes: held.open_size,
             n_recent: held.n_recent,

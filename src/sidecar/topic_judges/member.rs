@@ -30,13 +30,13 @@ const RECORDS_AT_ONCE: usize = 256;
 const LEADERS_CLOCK: u64 = 500_000_000;
 
 /// Interval between queries to a leader for the end of its log, while a judgement is due.
-const ASK_DUE: Duration = Duration::from_millis(200);
+const QUERY_DUE: Duration = Duration::from_millis(200);
 
 /// Interval between queries to a leader for the end of its log, while no judgement is due.
-const ASK_IDLE: Duration = Duration::from_secs(5);
+const QUERY_IDLE: Duration = Duration::from_secs(5);
 
 /// Maximum time for queries to leaders before polling continues.
-const ASK_FOR: Duration = Duration::from_millis(50);
+const MAX_QUERY_TIME: Duration = Duration::from_millis(50);
 
 /// Delay before a failed query is repeated.
 const RETRY: Duration = Duration::from_secs(1);
@@ -133,7 +133,7 @@ impl Member {
                 for partition in self.held.values_mut() {
                     partition.work(&mut self.sink, &self.shared);
                 }
-                self.ask_leaders();
+                self.query_leaders();
                 if now().instant >= tick_at {
                     tick_at = now().instant + TICK;
                     self.tick();
@@ -335,28 +335,28 @@ impl Member {
         Ok(())
     }
 
-    /// Queries leaders for the ends of their logs: every `ASK_DUE` if no record is queued and a
+    /// Queries leaders for the ends of their logs: every `QUERY_DUE` if no record is queued and a
     /// judgement is due, because only the answer advances the log's time, and else every
-    /// `ASK_IDLE`. A query may block for as long as the library polls. After `ASK_FOR`, the
+    /// `QUERY_IDLE`. A query may block for as long as the library polls. After `MAX_QUERY_TIME`, the
     /// remaining queries wait for the next call, so the partitions that have waited longest are
     /// queried first.
-    fn ask_leaders(&mut self) {
+    fn query_leaders(&mut self) {
         let begun = now();
         let by = begun.unix_nanos.saturating_sub(LEADERS_CLOCK);
         let due = self.held.values().filter_map(|partition| {
             let wait = if partition.may_be_at_end() && partition.is_due(by) {
                 Duration::ZERO
             } else {
-                ASK_IDLE - ASK_DUE
+                QUERY_IDLE - QUERY_DUE
             };
-            let at = partition.ask_at + wait;
+            let at = partition.query_at + wait;
             (begun.instant >= at).then_some((at, partition.number))
         });
         let mut due: Vec<(Instant, i32)> = due.collect();
         due.sort_unstable();
         for (_, number) in due {
             let time = now();
-            if time.instant.saturating_duration_since(begun.instant) > ASK_FOR {
+            if time.instant.saturating_duration_since(begun.instant) > MAX_QUERY_TIME {
                 return;
             }
             self.sink.beat();
@@ -366,12 +366,12 @@ impl Member {
             };
             match ends {
                 Ok((_, end)) => {
-                    partition.ask_at = now().instant + ASK_DUE;
+                    partition.query_at = now().instant + QUERY_DUE;
                     let asked = time.unix_nanos.saturating_sub(LEADERS_CLOCK) / 1_000_000;
                     partition.note_end(end, asked * 1_000_000, &mut self.sink, &self.shared);
                 }
                 Err(why) => {
-                    partition.ask_at = now().instant + RETRY;
+                    partition.query_at = now().instant + RETRY;
                     self.shared.failed(&why);
                     // The next query may be sent much later, so the end of each log is unknown
                     // until then.

@@ -19,7 +19,8 @@ use crate::kafka::{
 };
 use crate::sidecar::now;
 use crate::telemetry::{
-    ProgressUnknown, SpansLate, SpansMisplaced, SpansPlacedBefore, SpansWithoutIds, StampAhead,
+    ProgressUnknown, SpansLate, SpansMisplaced, SpansPlacedBeforeResize, SpansWithoutIds,
+    TimestampInFuture,
 };
 
 const MILLI: u64 = 1_000_000;
@@ -78,7 +79,7 @@ pub(super) struct JudgedPartition {
     /// True if the brokers did not answer the last query for the end of the log.
     pub(super) is_unanswered: bool,
     /// Time of the next query to the leader.
-    pub(super) ask_at: Instant,
+    pub(super) query_at: Instant,
     committed: Option<(i32, CommittedOffset)>,
     /// The first record of `inbox`, while it is written to the set-aside topic.
     unreadable: Option<UnreadRecord>,
@@ -113,7 +114,7 @@ impl JudgedPartition {
             end,
             known_until: time.unix_nanos,
             is_unanswered: false,
-            ask_at: time.instant,
+            query_at: time.instant,
             committed: None,
             unreadable: None,
             n_at_start,
@@ -338,7 +339,7 @@ impl JudgedPartition {
             let is_here = |n| partition_of(*first, partitioner, n) == self.number;
             if let Some(n_before) = shared.n_partitions_before().filter(|n| is_here(*n)) {
                 if shared.may_log("placed before") {
-                    SpansPlacedBefore {
+                    SpansPlacedBeforeResize {
                         topic,
                         partition: self.number,
                         offset,
@@ -426,7 +427,7 @@ fn arrival_of(record: &ReadRecord, shared: &Shared) -> u64 {
     let latest = time.saturating_add(MAX_AHEAD.as_nanos() as u64);
     if !record.is_log_append && stamped > latest {
         if shared.may_log("stamp") {
-            StampAhead {
+            TimestampInFuture {
                 topic: &shared.config.read.topic,
             }
             .emit();

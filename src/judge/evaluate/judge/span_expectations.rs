@@ -60,7 +60,7 @@ impl FromSpans {
     }
 
     /// Returns the attributes that the scan must store.
-    pub fn bringing(self, max_size: usize) -> SpanExpectationPolicy {
+    pub fn policy(self, max_size: usize) -> SpanExpectationPolicy {
         SpanExpectationPolicy {
             criteria: self != Self::Off,
             expect: self == Self::Full,

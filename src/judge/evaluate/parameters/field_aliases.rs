@@ -56,7 +56,7 @@ fn refused_operator(word: &str, fields: &[&str]) -> Option<String> {
 
 /// Returns true if `word` is a wrong spelling of `field`. The word was already rejected, so an
 /// error about the missing field would be superfluous.
-pub fn stands_for(word: &str, field: &str) -> bool {
+pub fn is_misspelling_of(word: &str, field: &str) -> bool {
     let meant = WRONG_WORDS.spelled.get(word);
     meant.is_some_and(|meant| meant.iter().any(|it| it == field))
 }

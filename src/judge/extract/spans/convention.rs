@@ -90,7 +90,7 @@ pub(crate) struct Kinds {
     /// Attributes that name the run's agent. Without them the span's name is the agent's.
     pub(crate) agent_name: &'static [KeyId],
     /// If a span has this attribute, its status ERROR proves nothing.
-    pub(crate) status_lies_beside: Option<KeyId>,
+    pub(crate) error_status_ignored_beside: Option<KeyId>,
 }
 
 /// Shortens or drops an attribute of an arriving span, instead of the generic rule.
@@ -161,7 +161,7 @@ pub(crate) struct SpanCall<'a> {
     /// True if the framework marked a failure.
     pub(crate) failed: bool,
     /// True if the status ERROR proves nothing, because the framework copies it from span to span.
-    pub(crate) status_lies: bool,
+    pub(crate) ignores_error_status: bool,
 }
 
 // === impl Convention ===
@@ -245,7 +245,7 @@ impl Kinds {
         failed: None,
         caller: &[],
         agent_name: &[],
-        status_lies_beside: None,
+        error_status_ignored_beside: None,
     };
 
     pub(crate) fn is(&self, span: &View<'_>, words: &[&str]) -> bool {
@@ -267,7 +267,9 @@ impl Kinds {
             result_in: Envelope::Plain,
             agent: span.first_text(self.caller),
             failed: self.failed.is_some_and(|failed| failed(span)),
-            status_lies: self.status_lies_beside.is_some_and(|key| span.has(key)),
+            ignores_error_status: self
+                .error_status_ignored_beside
+                .is_some_and(|key| span.has(key)),
         }
     }
 

@@ -95,7 +95,7 @@ fn draft(
         run,
         agent: agent.map(|agent| interner.symbol(agent)),
     };
-    let has_error_status = span.status == Status::Error && !call.status_lies;
+    let has_error_status = span.status == Status::Error && !call.ignores_error_status;
     let failed = call.failed || failed_in_result || has_error_status;
     let call_id = call.call_id.as_deref().map(Arc::from);
     Some(Draft {

@@ -298,7 +298,7 @@ impl<'a> SpanRoles<'a> {
             spans[0].scope != spans[1].scope
                 && spans.iter().all(|span| span.end_unix_nanos != 0)
                 && (lies_in(span_idx, other) || lies_in(other, span_idx))
-                && !self.ask_for_other_calls([span_idx, other], max_size)
+                && !self.announce_other_calls([span_idx, other], max_size)
         };
         let mut latest = siblings.iter_mut().rev().take(MAX_SIBLINGS);
         let is_one =
@@ -316,7 +316,7 @@ impl<'a> SpanRoles<'a> {
     }
 
     /// Returns true if both replies name calls by id, and no id is in both.
-    fn ask_for_other_calls(&self, models: [SpanIdx; 2], max_size: usize) -> bool {
+    fn announce_other_calls(&self, models: [SpanIdx; 2], max_size: usize) -> bool {
         let [one, other] = models.map(|model| {
             let reply = model_messages::announcement(&self.recognised[model].view, max_size);
             let ids = reply.calls.into_iter().filter_map(|call| call.call_id);

@@ -40,7 +40,7 @@ pub(crate) fn set_for_calls(
         call.uncertainty.args |=
             call.partial || (call.args.as_ref()).is_some_and(|args| !args.json().is_object());
     }
-    leave_one_of_each(drafts);
+    retain_one_of_each(drafts);
     // A call that could begin earlier than it seems, or that begins at the same time as an earlier
     // call of its line, gets a separate line.
     let mut numbers: HashMap<Line, u32> = HashMap::new();
@@ -94,7 +94,7 @@ fn may_be_handoff(name: &str, recogniser: &Recogniser) -> bool {
 }
 
 /// Marks calls that could turn out to be the same call as an unmarked one.
-fn leave_one_of_each(drafts: &mut [Draft]) {
+fn retain_one_of_each(drafts: &mut [Draft]) {
     let mut ids: HashSet<(Arc<str>, Arc<str>)> = HashSet::new();
     for call in drafts.iter_mut().map(|draft| &mut draft.call) {
         let Some(id) = &call.call_id else { continue };

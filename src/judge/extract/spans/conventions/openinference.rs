@@ -49,7 +49,7 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
         result: span.raw(keys::OUTPUT_VALUE),
         // openinference-vercel copies the first error of a trace to every later span, so only the
         // exception event proves a failure.
-        status_lies: span.has(keys::AI_OPERATION) || span.scope() == AI_SDK_7,
+        ignores_error_status: span.has(keys::AI_OPERATION) || span.scope() == AI_SDK_7,
         ..SpanCall::default()
     }
 }

@@ -100,7 +100,7 @@ fn name_failed_calls(spans: &mut RecognisedSpans<'_, '_>) {
             && asked.len() <= MAX_ASKED
         {
             let args = payload::open_args(args, Envelope::InputStr, usize::MAX);
-            if let Some((name, call_id)) = asked_with(asked, args.json()) {
+            if let Some((name, call_id)) = announced_with(asked, args.json()) {
                 call.name = Some(Cow::Owned(name));
                 call.call_id = call.call_id.take().or(call_id.map(Cow::Owned));
             }
@@ -118,7 +118,7 @@ fn calls_in(reply: &str) -> Vec<AnnouncedCall> {
 
 /// Returns the tool that was called with these arguments, if there is only one, and the id of the
 /// call; no id if several calls match, because any of them may be the failed one.
-fn asked_with(asked: &[AnnouncedCall], args: &Json) -> Option<(String, Option<String>)> {
+fn announced_with(asked: &[AnnouncedCall], args: &Json) -> Option<(String, Option<String>)> {
     let is_such = |call: &&AnnouncedCall| {
         let own = call.args.as_ref();
         own.is_some_and(|own| equality::equal(own.json(), args) == Some(true))

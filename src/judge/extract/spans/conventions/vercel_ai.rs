@@ -37,7 +37,7 @@ const KINDS: Kinds = Kinds {
     agent_name: &[keys::AI_FUNCTION],
     // openinference-vercel copies the first error of a trace to every later span, so only the
     // exception event proves a failure.
-    status_lies_beside: Some(keys::OI_KIND),
+    error_status_ignored_beside: Some(keys::OI_KIND),
     ..Kinds::NONE
 };
 
