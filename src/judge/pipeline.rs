@@ -486,8 +486,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.judged.n_lost += usize::from(is_lost);
     }
 
-    /// Publishes what other traces need, reopens the traces of this partition that this changes,
-    /// and completes the trajectories with data of other traces.
+    /// Publishes the data that other traces need, reopens the traces of this partition that the
+    /// data change, and completes the trajectories with data of other traces.
     fn join(&mut self, extracted: &mut [Extracted], now: Now) {
         let partition = self.partition;
         if !extracted.is_empty() {

@@ -30,7 +30,7 @@ pub(super) struct CrossTraceResults {
     max_size: usize,
     max_ids: usize,
     /// Maximum time between a call and the recording of its arguments or result. A part that was
-    /// recorded at another time belongs to another call with this id.
+    /// recorded outside this period belongs to another call with this id.
     max_age: Duration,
 }
 
