@@ -63,7 +63,7 @@ use opening::Opener;
 /// The folder of the log of requests.
 const REQUESTS: &str = "requests";
 
-/// The folder of the log of requests for a second destination.
+/// The folder of the log of requests for Kafka.
 const COPIES: &str = "kafka";
 
 /// The folder of the log of scores.
@@ -97,8 +97,8 @@ impl JournalFolder {
     /// success.
     ///
     /// # Errors
-    /// Returns an error if another process has locked the folder, or if a file has the folder's
-    /// name.
+    /// Returns an error if another process has locked the folder, if a file has the name of the
+    /// folder or of one of its parents, or if no thread can be started.
     pub fn open(
         self: &Arc<Self>,
         contents: LogContents,

@@ -21,7 +21,7 @@ pub(super) const SEAL_AT: u64 = 1024;
 /// Offsets of the two slots of the cursor.
 pub(super) const SLOTS_AT: [u64; 2] = [0, 4096];
 
-/// Maximum number of ranges of delivered records in a slot of the cursor.
+/// Maximum number of ranges of consumed records in a slot of the cursor.
 pub(super) const MAX_RANGES: usize = 249;
 
 /// Maximum number of pairs of numbers in a slot: one pair for scoring, and the ranges.
@@ -55,8 +55,9 @@ pub(super) struct SegmentHead {
     pub(super) first: u64,
     /// The group of the segment's first record.
     pub(super) group: u64,
-    /// A random number for each use of the file. The checksum of every record includes the salt, so
-    /// that neither records of an earlier use nor bytes inside a request look like records.
+    /// A random number for each use of the file. The checksum of every record's head includes the
+    /// salt, so that neither records of an earlier use nor bytes inside a request look like
+    /// records.
     pub(super) salt: u64,
 }
 
@@ -69,7 +70,7 @@ pub(super) struct Seal {
     pub(super) last: u64,
     /// The items of the segment.
     pub(super) counts: SignalCounts,
-    /// Unix time of the first record in nanoseconds.
+    /// See [`Segment::oldest`](super::segment::Segment::oldest).
     pub(super) oldest: u64,
 }
 
@@ -103,9 +104,10 @@ pub(super) struct CursorSlot {
     pub(super) low: u64,
     /// Every record below this number was durable when the slot was written.
     pub(super) durable: u64,
-    /// Unix time of the write, in nanoseconds.
+    /// Unix time of the write in nanoseconds. Until scoring has rebuilt its traces, each write
+    /// repeats the time in the cursor of the previous process.
     pub(super) written: u64,
-    /// Consumed records above `low`, in order.
+    /// Consumed records above `low`, in order. Only the oldest [`MAX_RANGES`] ranges are written.
     pub(super) ranges: Vec<Range<u64>>,
     /// Records that scoring needs; `None` in slots of version 1.
     pub(super) needed: Option<Needed>,
@@ -124,7 +126,7 @@ pub struct Needed {
 /// The reason why the beginning of a file cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UnusableHead {
-    /// The checksum is wrong.
+    /// Bytes are missing, or the magic or the checksum is wrong.
     Damaged,
     /// A newer program wrote the file.
     Newer(u32),

@@ -16,8 +16,8 @@ const MAX_BYTES: usize = 64 << 10;
 /// Predicts the next group from the last one.
 #[derive(Debug, Default)]
 pub(super) struct Gathering {
-    /// The expected number of senders: the records of the group, and the records that arrived while
-    /// the group was written.
+    /// The expected number of senders: the number of records that were in the last group or waited
+    /// when it was durable.
     n_senders: usize,
     /// The time that the last group took to become durable.
     took: Duration,

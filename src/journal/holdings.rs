@@ -36,7 +36,7 @@ impl Holdings {
     }
 
     /// Releases the charges of all segments except `waiting`. Returns true if a segment was
-    /// delivered.
+    /// delivered or evicted.
     pub(super) fn release_all_but(&mut self, waiting: &[u64]) -> bool {
         let n_before = mem::replace(&mut self.n_waiting, waiting.len());
         let gone = self

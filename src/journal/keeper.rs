@@ -30,10 +30,11 @@ use crate::telemetry::{
     Throttled,
 };
 
-/// Maximum number of records in the thread's inbox. The receivers limit the records' bytes.
+/// Maximum number of messages in the thread's inbox. The receivers limit the bytes of requests, and
+/// the queues of scores those of scores.
 pub(super) const MAX_WAITING: usize = 4096;
 
-/// Interval at which the cursor, and records that no sender waits for, are synced.
+/// Interval at which changes of the cursor and, with `sync: false`, records are synced.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Interval at which the time in the cursor is renewed. The next start uses this time to compute
@@ -151,8 +152,9 @@ impl JournalLog {
         }
     }
 
-    /// Returns true if the log already had this record at the start. Its sender got no answer and
-    /// now repeats the request. The caller must acknowledge the record without appending it.
+    /// Returns true if the log already had this record at the start: its sender got no answer and
+    /// repeats the request. Each record matches once, and only within a minute after the start. The
+    /// caller must acknowledge the record without appending it.
     pub fn has(&self, record: &Record) -> bool {
         let mut last = self.shared.last.lock();
         let Some((records, until)) = &mut *last else {
@@ -169,9 +171,9 @@ impl JournalLog {
         is_known
     }
 
-    /// Appends a record. Never waits: `done` gets the outcome, on the journal's thread. If the log
+    /// Appends a record. Never waits: `done` gets the outcome on the journal's thread. If the log
     /// is almost full, records of the senders that use most of it are refused immediately, on the
-    /// caller's thread.
+    /// caller's thread; so are all records while the thread's inbox is full.
     pub fn append(&self, record: Record, done: Done) {
         let budget = &self.shared.budget;
         let charge = record
@@ -227,9 +229,9 @@ impl JournalLog {
         (self.clock)().1
     }
 
-    /// Ends the thread after it has written which records are consumed.
+    /// Makes the thread append its queued records, write the cursor and end.
     pub(super) fn end(&self) {
-        // Blocks only until the thread has processed its inbox.
+        // Blocks only while the inbox is full.
         let _ = self.sender.send(Message::End);
     }
 
@@ -298,7 +300,7 @@ impl LogShared {
         self.metrics.set_state(state);
     }
 
-    /// Moves the consumed records into the log's progress.
+    /// Moves the consumed records, and the records that scoring needs, into the log's progress.
     fn take_consumed(&self, progress: &mut Progress) {
         for sequence in mem::take(&mut *self.consumed.lock()) {
             progress.consume(sequence..sequence + 1);
@@ -324,9 +326,9 @@ pub(super) struct LogKeeper {
     refusals: Refusals,
     /// Refusals of the senders that use most of the log.
     refusals_of_some: Refusals,
-    /// Time at which the cursor, and records that no sender waits for, are synced next.
+    /// Time at which the cursor and, with `sync: false`, records are synced next.
     sync_at: Option<Instant>,
-    /// Time at which a failed disk is retried.
+    /// Time at which a full or failed disk is retried.
     probe_at: Option<Instant>,
     /// Time at which the time in the cursor is renewed.
     touch_at: Option<Instant>,
@@ -428,8 +430,8 @@ impl LogKeeper {
         false
     }
 
-    /// Appends the oldest records as one group, or refuses them. Records that may still fit into a
-    /// full log stay in the queue. Returns true if the process ends.
+    /// Appends the oldest records as one group. If that fails, refuses all queued records, except
+    /// those that may still fit into a full log. Returns true if the process ends.
     fn append(&mut self, waiting: &mut VecDeque<WaitingRecord>) -> bool {
         self.probe();
         if waiting.is_empty() {
@@ -479,8 +481,8 @@ impl LogKeeper {
         self.shared.metrics.synced(took);
         self.resumed(now);
         self.settle_soon(now);
-        // These records arrived while the group was written. They come from senders without a
-        // record in the group, because each sender waits until its record is written.
+        // These records arrived while the group was written, before any of its senders was
+        // answered, so each of them counts as a further sender.
         let is_ending = self.gather(waiting);
         self.gathering.synced(waiting.len(), took);
         let segment = self.store.last_segment();
@@ -555,7 +557,8 @@ impl LogKeeper {
         self.settle_at = self.settle_at.or(Some(now + SETTLE_DELAY));
     }
 
-    /// Writes the cursor, removes consumed segments, and syncs if a sync is due.
+    /// Writes the cursor, removes consumed segments and syncs, each if it is due or the process
+    /// ends.
     fn settle(&mut self, is_ending: bool) {
         let (now, unix_nanos) = (self.clock)();
         let due = [self.settle_at, self.sync_at].into_iter().flatten().min();

@@ -1,6 +1,6 @@
 //! A simulated disk for the tests. It records which data was synced and which was only written,
-//! creates the states that can follow a power cut, and fails on demand. It does not reorder the
-//! program's operations.
+//! creates the states that can follow a power cut, and fails on demand. Any of the unsynced changes
+//! may be missing after a power cut; those that survive apply in their order.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,7 @@ struct DiskState {
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
     unsynced_names: Vec<NameChange>,
-    /// Number of operations so far.
+    /// Number of operations so far, without reads.
     n_operations: usize,
     fault: Option<DiskFault>,
 }
@@ -274,8 +274,7 @@ impl StoredFile for DiskFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // After a failed sync the bytes count as written, and a later sync succeeds without writing
-        // them.
+        // After a failed sync, the unsynced bytes do not survive a power cut before the next sync.
         let done = self.disk.operation();
         let inode = &mut self.disk.0.lock().inodes[self.inode];
         if done.is_ok() {

@@ -199,7 +199,7 @@ impl OpenedLog {
         (of_lane(&self.n_restored).unwrap_or_default(), n_damaged)
     }
 
-    /// Returns the records for scoring.
+    /// Returns the readers of the records for scoring.
     pub fn past(&self) -> Past {
         let requests = &[RecordKind::Request, RecordKind::Scored];
         Past {
@@ -225,10 +225,10 @@ pub struct Past {
     pub requests: LogReader,
     /// The records that scoring needs.
     pub needed: Needed,
-    /// One more than the number of the last needed record.
+    /// One more than the number of the log's last record at the opening.
     pub end: u64,
-    /// The time between the last write of the previous process and the opening; `None` if any
-    /// record since [`Needed::since_unix_nanos`] is missing.
+    /// The time from the time in the cursor to the opening; the maximum if the clock ran backwards.
+    /// `None` if there was no readable cursor, or if records that scoring needs may be missing.
     pub silence: Option<Duration>,
     /// Time of the opening. Before it, this process received no request.
     pub opened_unix_nanos: u64,

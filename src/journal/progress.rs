@@ -7,10 +7,12 @@
 //! 2. A record is *consumed* once it is delivered, permanently refused, or dropped and counted.
 //!    Within 10 ms the log writes that to the cursor, where it survives a kill. It syncs the cursor
 //!    once a second. Each group also stores the number below which all records are consumed, so a
-//!    power cut repeats only deliveries since the last group or sync.
+//!    power cut repeats at most the deliveries since the last sync, and of these only records above
+//!    the number in the last group.
 //! 3. A segment is removed once all its records are consumed, scoring does not need them, and a
 //!    durable cursor says so. So a missing segment above the cursor is damage. Scoring needs the
-//!    records of open traces, within a quarter of the log's size.
+//!    records of open and remembered traces; they may use a quarter of the log's size, and are
+//!    evicted before the log refuses a record.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -100,7 +102,7 @@ impl Consumed {
     }
 
     /// Returns the oldest ranges, as many as fit into a slot. After a kill, records in the other
-    /// ranges are delivered again.
+    /// ranges may be delivered again.
     fn oldest_ranges(&self) -> Vec<Range<u64>> {
         let ranges = self.ranges.iter().map(|(&start, &end)| start..end);
         ranges.take(MAX_RANGES).collect()
@@ -108,7 +110,7 @@ impl Consumed {
 }
 
 /// The consumed records, in memory and on disk. After a kill, records that were consumed but not
-/// yet written to the cursor are delivered again.
+/// yet written to the cursor may be delivered again.
 #[derive(Debug)]
 pub(super) struct Progress {
     storage: Arc<dyn Storage>,
@@ -116,9 +118,9 @@ pub(super) struct Progress {
     /// Every record below this number is durable.
     durable: u64,
     needed: Needed,
-    /// Time of the previous process's last write of the cursor; `None` once scoring has rebuilt its
-    /// traces. Until then each write repeats this time. If this process ends early, the next start
-    /// still measures the whole outage.
+    /// The time in the cursor of the previous process; `None` without scoring, and after scoring
+    /// has rebuilt its traces. Until then each write repeats this time. If this process ends early,
+    /// the next start still measures the whole outage.
     stopped: Option<u64>,
     cursor: CursorFile,
     /// True if anything changed since the last write of the cursor.
@@ -158,7 +160,7 @@ impl Progress {
         self.needed
     }
 
-    /// Sets the records that scoring needs. Call it once scoring has rebuilt its traces.
+    /// Sets the records that scoring needs. Do not call it before scoring has rebuilt its traces.
     pub(super) fn need(&mut self, needed: Needed) {
         self.stopped = None;
         self.release(needed);
@@ -210,7 +212,8 @@ impl Progress {
         }
     }
 
-    /// Returns true if the cursor was written and is not durable.
+    /// Returns true if a change of the cursor, except of its time alone, was written and is not
+    /// durable.
     pub(super) fn is_dirty(&self) -> bool {
         self.cursor.is_dirty()
     }

@@ -20,7 +20,7 @@ pub struct Stored {
     pub kind: RecordKind,
     /// The number of the signal, or of the lane.
     pub signal: u8,
-    /// Number of spans, log records or metric points.
+    /// Number of spans, log records, metric points or scores.
     pub n_items: u64,
     /// Time of arrival in Unix nanoseconds.
     pub arrived: u64,
@@ -44,8 +44,9 @@ pub struct Stretch {
 /// The records to read.
 #[derive(Debug)]
 pub(super) enum Wanted {
-    /// Undelivered requests: all that were not consumed at the start. A request can only be
-    /// consumed after it was read, so later changes do not matter.
+    /// Undelivered requests: all that were not consumed at the start. Only requests that are not in
+    /// memory are read, and these are consumed after they were read, so later changes do not
+    /// matter.
     Waiting(Consumed),
     /// Records of some kinds, whether delivered or not.
     Kinds(&'static [RecordKind]),
@@ -57,7 +58,7 @@ pub(super) enum Wanted {
     },
 }
 
-/// Reads a log, beginning with its oldest record.
+/// Reads the wanted records of a log.
 #[derive(Debug)]
 pub struct LogReader {
     storage: Arc<dyn Storage>,
@@ -118,7 +119,7 @@ impl LogReader {
                 break;
             }
             let mut position = match self.seek(&segment, stretch.next) {
-                // A full log may have evicted the segment in the meantime.
+                // The segment may have been removed in the meantime.
                 Err(_) if !self.index.lock().contains(&segment) => continue,
                 position => position?,
             };
@@ -166,7 +167,8 @@ impl LogReader {
         is_wanted.then_some(kind)
     }
 
-    /// Returns true if the reader does not want the record and the record is not consumed yet.
+    /// Returns true if a record that the reader does not want must be listed in
+    /// [`Stretch::passed`].
     fn is_passed(&self, sequence: u64) -> bool {
         match &self.wanted {
             Wanted::Waiting(consumed) => !consumed.contains(sequence),
@@ -174,7 +176,7 @@ impl LogReader {
         }
     }
 
-    /// Returns true if unreadable records in this range are a loss that no reader has reported.
+    /// Returns true if the reader must report unreadable records in this range as lost.
     fn is_lost(&self, range: &std::ops::Range<u64>) -> bool {
         match &self.wanted {
             Wanted::Waiting(consumed) => !consumed.rest_of(range).is_empty(),

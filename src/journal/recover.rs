@@ -1,5 +1,5 @@
-//! Finds the intact records in a segment's bytes, and classifies the gaps between them: a torn tail
-//! was never acknowledged, all other gaps are damage.
+//! Finds the intact records in a segment's bytes, and classifies the gaps between them: gaps in a
+//! group that was not synced contain nothing that was acknowledged, all other gaps are damage.
 
 use std::ops::Range;
 
@@ -18,8 +18,9 @@ pub(super) struct Hole {
     pub(super) at: usize,
     pub(super) n_bytes: usize,
     pub(super) sequences: Range<u64>,
-    /// True if the hole is in the last group and the sync of that group had not returned, so that
-    /// none of its records was acknowledged.
+    /// True if the hole is in the last group and the cursor does not count the group as durable.
+    /// The hole then counts as a write whose sync had not returned, so that none of the group's
+    /// records was acknowledged.
     pub(super) is_torn: bool,
     /// The lost items of the records whose heads are readable.
     pub(super) counts: SignalCounts,
@@ -60,7 +61,8 @@ pub(super) fn scan(bytes: &[u8], head: &SegmentHead, next: Option<u64>, durable:
         scan.records.push(found);
     }
     if next.is_none() {
-        // Only one group is written at a time, so only the last group can lack a sync.
+        // Only one group is written at a time, so with `sync: true` only the last group can lack a
+        // sync.
         for (idx, of_group) in within_group {
             let hole = &mut scan.holes[idx];
             hole.is_torn = of_group == group && hole.sequences.start >= durable;
@@ -86,7 +88,8 @@ fn hole(bytes: &[u8], range: Range<usize>, salt: u64, sequences: Range<u64>) -> 
     }
 }
 
-/// Returns the first intact record at or after `from`.
+/// Returns the first intact record at or after `from` with a number in `sequences` and no group
+/// before `group`.
 fn next_whole(
     bytes: &[u8],
     from: usize,

@@ -1,5 +1,5 @@
 //! Decides which refusals of a log are logged (at most two lines a minute: refused, resumed), and
-//! when a failed disk is retried.
+//! when a full or failed disk is retried.
 
 use std::mem;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::store::AppendError;
 use crate::telemetry::Throttled;
 
-/// Delay before a full log or disk is retried.
+/// Delay before a full disk is retried.
 const FULL_RETRY: Duration = Duration::from_millis(250);
 const FAILED_RETRY: Duration = Duration::from_secs(1);
 

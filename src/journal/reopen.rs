@@ -26,21 +26,21 @@ pub(super) enum OpenError {
 /// Damage to acknowledged records.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Damage {
-    /// The name of the segment.
+    /// The name of the segment, or of a neighbour if the segment is missing.
     pub file: String,
     /// Offset in the segment.
     pub offset: u64,
     /// Number of bytes; 0 if the segment is missing.
     pub n_bytes: u64,
     pub n_records: u64,
-    /// The lost items of the records whose heads are readable.
+    /// The lost items, as far as they are known.
     pub counts: SignalCounts,
     /// The copy of the bytes in `damaged/`.
     pub copy: Option<String>,
 }
 
 impl Damage {
-    /// Counts and logs the damage; `file` is the path of the segment.
+    /// Counts and logs the damage; `file` is the name or path of the segment.
     pub fn emit(&self, file: String, telemetry: &Telemetry) {
         JournalDamaged {
             file,
@@ -66,10 +66,9 @@ pub(super) struct Recovered {
     /// The segment with a torn tail: its last group was written only in part, and was never
     /// acknowledged.
     pub torn: Option<String>,
-    /// True if the cursor could not be read, so that records that were delivered since the last
-    /// group are delivered again.
+    /// True if the cursor could not be read, so that delivered records may be delivered again.
     pub is_cursor_lost: bool,
-    /// Time of the last write of the cursor in Unix nanoseconds.
+    /// The time in the cursor: see [`CursorSlot::written`].
     pub stopped: Option<u64>,
     /// True if all records that scoring needs are present.
     pub is_past_whole: bool,
@@ -102,8 +101,8 @@ impl Candidate {
     }
 }
 
-/// Reads the folder, cuts torn tails, and makes the remaining records durable, because a killed
-/// process may have written bytes without syncing them.
+/// Reads the folder, cuts a torn tail, and syncs the last segment, because a killed process may
+/// have written bytes without syncing them.
 pub(super) fn recover(
     storage: &dyn Storage,
     damaged: &dyn Storage,
@@ -310,8 +309,8 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// Counts the undelivered records of a finished segment from its seal, or from the heads of its
-    /// records. Returns false if neither is readable.
+    /// Counts the undelivered records of a finished segment from its seal, or, if some records are
+    /// consumed, from their heads. Returns false if these heads are not all readable.
     fn take_sealed(&mut self, storage: &dyn Storage, segment: &Segment) -> bool {
         let range = segment.head.first..segment.next;
         if self.consumed.is_clear_of(&range) {
@@ -487,7 +486,8 @@ impl<'a> Recovery<'a> {
         let first = self.segments.first();
         let first_kept = first.map_or(self.next_sequence, |segment| segment.head.first);
         if first_kept > self.needed.from {
-            // A program without scoring has run in the meantime, or files were deleted.
+            // For example, a program without scoring has run in the meantime, or files were
+            // deleted.
             self.needed.from = first_kept;
             match first {
                 Some(first) => {

@@ -36,8 +36,8 @@ struct Place {
 }
 
 impl LastRecords {
-    /// Finds the records that arrived within [`BEFORE_END`] before the last record. Skips
-    /// unreadable records.
+    /// Finds the records that arrived within [`BEFORE_END`] before the last record. Misses records
+    /// after an unreadable head in the same segment.
     pub(super) fn find(storage: Arc<dyn Storage>, index: &Index) -> Self {
         let segments = index.lock().clone();
         let mut found = Vec::new();

@@ -42,12 +42,13 @@ pub(super) struct Segment {
     pub(super) head: SegmentHead,
     /// The length of the file.
     pub(super) size: u64,
-    /// The end of the last durable record.
+    /// The end of the last record.
     pub(super) end: u64,
     /// One more than the number of the last record.
     pub(super) next: u64,
     pub(super) counts: SignalCounts,
-    /// Time at which the first record arrived, in Unix nanoseconds.
+    /// Time at which the first record arrived, or at which a probe of the disk created the segment,
+    /// in Unix nanoseconds.
     pub(super) oldest: u64,
     /// True if every record of the segment was delivered when `Store::mark_delivered` last checked.
     /// An append resets it to false.
@@ -116,7 +117,7 @@ pub(super) fn read_head(file: &dyn StoredFile) -> Result<SegmentHead, UnusableHe
     outcome
 }
 
-/// Reads a segment's seal, if the segment is finished.
+/// Reads a segment's seal; `None` if the segment is not finished or the seal is damaged.
 pub(super) fn read_seal(file: &dyn StoredFile, salt: u64) -> Option<Seal> {
     let mut bytes = [0; SEAL];
     let n_read = file.read_at(&mut bytes, SEAL_AT).ok()?;
@@ -143,7 +144,7 @@ pub(super) fn heads_of(
 }
 
 /// Returns the number below which every record was consumed when the segment's last group was
-/// written; `None` if no record can be read.
+/// written; `None` if the first head cannot be read. Ignores records after an unreadable head.
 pub(super) fn consumed_below(file: &dyn StoredFile, salt: u64) -> Option<u64> {
     // The window has space for many small records, or for the head of a large one.
     const WINDOW: usize = 64 << 10;

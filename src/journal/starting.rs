@@ -1,5 +1,5 @@
-//! The start of a log's thread. An unusable folder does not prevent the start: the log refuses
-//! requests and retries, because a restart would not repair a disk.
+//! The start of a log's thread. An unusable disk does not prevent the start: the log refuses
+//! records and retries, because a restart would not repair the disk.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -23,7 +23,7 @@ struct LogStart {
     refusals: Refusals,
 }
 
-/// Opens a log and starts its thread. If the folder is unusable, the thread retries.
+/// Opens a log and starts its thread. If the disk is unusable, the thread retries.
 pub(super) fn start(mut opener: Opener) -> Result<(JournalLog, JoinHandle<()>), JournalError> {
     let outcome = match opener.open() {
         Err(error) if !error.may_pass() => return Err(error),
@@ -100,7 +100,7 @@ impl LogStart {
             let log = opener.contents.name();
             JournalAccepting { log, after }.emit();
         }
-        // Run the callbacks before the first request is received.
+        // Run the callbacks before the first record is appended.
         shared.opened(log, (last, now + AFTER_START), &store);
         Ok(LogKeeper::new(store, inbox, shared, clock, refusals))
     }

@@ -46,7 +46,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Creates the folder if it does not exist. Only this user may read it.
+    /// Creates the folder if it does not exist. Only this user may read a new folder.
     pub(super) fn make(path: &Path) -> io::Result<Self> {
         if !path.is_dir() {
             fs::DirBuilder::new()

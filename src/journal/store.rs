@@ -1,5 +1,6 @@
-//! A log: appends groups of records to segments, makes each group durable, and removes consumed
-//! segments. Runs on the journal's thread. Time and randomness are arguments.
+//! A log: appends groups of records to segments, syncs each group unless `sync` is false, and
+//! removes consumed segments. Runs on the journal's thread once the log is open. Time and
+//! randomness are arguments.
 
 mod consumption;
 mod record;
@@ -25,18 +26,18 @@ const NEEDED_SHARE: u64 = 4;
 /// Maximum number of consumed segments that are stored for recycling.
 const MAX_SPARES: usize = 2;
 
-/// Minimum size of a segment in bytes.
+/// Minimum usual size of a segment in bytes. If space is short, a segment may be smaller.
 const LEAST_SEGMENT: u64 = 4 << 20;
 const LARGEST_SEGMENT: u64 = 64 << 20;
 
 #[derive(Debug, Clone, Copy)]
 pub struct LogSettings {
-    /// Maximum bytes of the log's files.
+    /// Maximum bytes of the log's segments.
     pub(super) max_size: u64,
     /// Usual size of a segment in bytes.
     pub(super) segment_size: u64,
-    /// True if a record must be durable before it counts as appended. Otherwise a record survives a
-    /// crash of the process, but not a power cut.
+    /// True if a record must be durable before it counts as appended. Otherwise an appended record
+    /// survives a crash of the process, but a power cut may lose it.
     pub(super) sync: bool,
     /// True if delivered records are retained while open traces have spans in them.
     pub(super) is_scored: bool,
@@ -79,7 +80,7 @@ pub struct LostRecord {
 /// The reason why records were not appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AppendError {
-    /// `max_size` is used up.
+    /// `max_size`, or the sender's share of it, is used up, or the thread's inbox is full.
     Full,
     DiskFull,
     DiskFailed,
@@ -197,8 +198,8 @@ impl Store {
         self.settings.max_size
     }
 
-    /// Returns the number of segments with records, and the arrival of the oldest undelivered
-    /// record.
+    /// Returns the number of segments, and the arrival of the first record in the oldest segment
+    /// with undelivered records.
     pub(super) fn extent(&self) -> (usize, Option<u64>) {
         let index = self.index.lock();
         let low = self.low();
@@ -208,7 +209,7 @@ impl Store {
         (index.len(), oldest)
     }
 
-    /// Returns the bytes of all files.
+    /// Returns the bytes of all segments and spares.
     pub(super) fn used(&self) -> u64 {
         let segments: u64 = self.index.lock().iter().map(|segment| segment.size).sum();
         segments + self.spares.iter().map(|(_, size)| size).sum::<u64>()
@@ -231,8 +232,8 @@ impl Store {
         }
     }
 
-    /// Appends records from the front as one group, as many as the segment and [`MAX_GROUP`] allow,
-    /// and makes them durable. Returns their numbers.
+    /// Appends records from the front as one group: as many as the segment and [`MAX_GROUP`] allow,
+    /// at least one. Syncs them unless `sync` is false. Returns their numbers.
     pub(super) fn append(&mut self, records: &[&Record]) -> Result<Range<u64>, AppendFailure> {
         let Some(first) = records.first() else {
             return Ok(self.next_sequence..self.next_sequence);
@@ -286,7 +287,7 @@ impl Store {
                     group: self.next_group,
                     arrived: record.arrived,
                     n_items: record.n_items,
-                    // A record is at most as long as a segment, which is much smaller than 4 GiB.
+                    // The lengths fit, unless `receivers.otlp.max_request_size` is raised to 4 GiB.
                     meta_len: u32::try_from(record.meta.len()).unwrap_or(u32::MAX),
                     body_len: u32::try_from(record.body.len()).unwrap_or(u32::MAX),
                     rest_crc: record.rest_crc,
@@ -309,9 +310,9 @@ impl Store {
         })
     }
 
-    /// Abandons the tail after a failed write or sync. Cuts the segment back to its last durable
-    /// record and never writes to it again, because a later sync of the same file could succeed
-    /// without the bytes.
+    /// Abandons the tail after a failed write or sync. Cuts the segment back to the records that
+    /// were appended earlier and never writes to it again, because a later sync of the same file
+    /// could succeed without the bytes.
     fn abandon_tail(&mut self, fault: FileFault) -> AppendFailure {
         if let Some(file) = self.tail.take() {
             let mut index = self.index.lock();

@@ -17,7 +17,7 @@ use super::storage::{Folder, Storage, StoredFile};
 pub struct JournalSurvey {
     /// The process that uses the folder. The numbers may change while it runs.
     pub in_use_by: Option<String>,
-    /// The version of the files, if it is newer than ours. Then all other fields are empty.
+    /// The version of the files, if it is newer than ours. Then the logs are empty.
     pub newer: Option<u32>,
     pub requests: LogSurvey,
     /// The log of requests for Kafka.
@@ -38,11 +38,11 @@ pub struct SurveyedSegment {
     /// The size of the file in bytes.
     pub size: u64,
     pub n_requests: usize,
-    /// Number of undelivered records.
+    /// Number of undelivered records. Marks and requests that are only scored do not count.
     pub n_waiting: usize,
     /// Bytes of the undelivered records.
     pub n_waiting_bytes: u64,
-    /// Undelivered spans, log records and metric points.
+    /// Undelivered spans, log records and metric points, or the scores of each lane.
     pub waiting: SignalCounts,
     /// Number of undelivered items of any kind.
     pub n_waiting_items: u64,
@@ -61,8 +61,8 @@ pub fn survey(directory: &Path) -> io::Result<JournalSurvey> {
     };
     let is_in_use = survey.in_use_by.is_some();
     let requests = survey_log(directory, super::REQUESTS, RecordKind::Request, is_in_use)?;
-    // The log is missing if the folder belongs to an older spanscore, or to one that neither writes
-    // to Kafka nor makes scores.
+    // A log is missing if the folder belongs to an older spanscore, or to one that does not use the
+    // log.
     let if_there = |folder, kind| match survey_log(directory, folder, kind, is_in_use) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(LogSurvey::default())),
         log => log,

@@ -1,6 +1,6 @@
-//! Tests the store on a simulated disk: every possible state after a power cut at every operation,
-//! a failure of every operation, and a flipped bit anywhere. One test uses a real folder. No test
-//! uses a real power cut or another file system.
+//! Tests the store on a simulated disk: random states after a power cut at any operation, faults of
+//! the disk at any operation, and flipped bits. Few tests use a real folder. No test uses a real
+//! power cut or another file system.
 
 mod consumed;
 mod dropping;
@@ -164,7 +164,7 @@ impl Tested {
     }
 }
 
-/// Reads the waiting records of a log.
+/// Returns a reader of the waiting records of a log.
 fn reader_of(store: &Store) -> LogReader {
     let consumed = store.progress.consumed().clone();
     reads(store, Wanted::Waiting(consumed))
@@ -184,7 +184,7 @@ const ALL_KEPT: [Survival; 6] = [
     Survival::Some,
 ];
 
-/// Number of sequences of operations that a test tries. `.ci/extended disks` raises it.
+/// Returns the number of sequences of operations that a test tries. The variable overrides it.
 #[expect(
     clippy::disallowed_methods,
     reason = "how this run of the tests was asked for"
@@ -227,7 +227,7 @@ fn nothing_acknowledged_is_lost_in_a_power_cut_at_any_operation() {
 #[test]
 fn nothing_acknowledged_is_lost_in_a_power_cut_within_an_operation() {
     for seed in 0..40 {
-        // Every operation after the n-th fails, as if the machine had stopped there.
+        // The n-th operation and all later ones fail, as if the machine had stopped there.
         for n in 1..60 {
             let (mut tested, _) = Tested::open(ModelDisk::default(), seed, Promised::default());
             let from = tested.disk.n_operations() + n;
@@ -509,7 +509,7 @@ fn bytes_inside_a_request_are_never_taken_for_a_record() {
         .append(&[body, Bytes::from_static(b"third")])
         .unwrap();
     tested.store.settle(1).unwrap();
-    // Damage the record's head.
+    // Damage the head of this request's record.
     disk.flip(&segment_name(0), RECORDS_AT as usize + 80 + 9, 1);
     let (again, _) = Tested::open(disk, 1, tested.promised.clone());
     let (read, _) = again.read_all();

@@ -10,8 +10,9 @@ use super::keeper::JournalLog;
 use crate::sync::Mutex;
 
 /// A piece of work; the default is work that nobody waits for. The owner calls [`Self::done`] once
-/// the work is delivered, permanently refused, or dropped and counted. If a ticket is dropped
-/// without this call, its work counts as undone and is repeated after a restart.
+/// the work is delivered, permanently refused, dropped and counted, or, if the work is scores,
+/// journaled. If a ticket is dropped without this call, its work counts as undone, and with a
+/// journal a restart repeats it.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Ticket(Option<Arc<Work>>);
@@ -52,7 +53,7 @@ impl Ticket {
         matches!(work.book, Book::Log(_)).then_some(work.number)
     }
 
-    /// Returns a ticket for a second part of the work. The work is done when both parts are done.
+    /// Returns a ticket for a further part of the work. The work is done when all parts are done.
     pub fn split(&self) -> Self {
         if let Some(work) = &self.0 {
             work.n_parts.fetch_add(1, Ordering::Relaxed);

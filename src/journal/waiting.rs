@@ -7,8 +7,8 @@ use super::store::{AppendError, Record};
 use crate::fair::Charge;
 
 /// A callback that gets the record's number once the record is durable, or the reason for its
-/// refusal. It runs on the journal's thread, in the order of the records, or on the caller's thread
-/// if the record is refused immediately.
+/// refusal. It runs on the journal's thread, for appended records in the order of their numbers, or
+/// on the caller's thread if the record is refused immediately.
 pub type Done = Box<dyn FnOnce(Result<u64, AppendError>) + Send>;
 
 pub(super) enum Message {

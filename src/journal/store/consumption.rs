@@ -1,5 +1,5 @@
-//! Decides which segments a log removes: delivered segments that scoring does not need, or that
-//! exceed the share of scoring.
+//! Decides which segments a log removes: delivered segments that scoring does not need or that
+//! exceed the share of scoring, and, in a full log of scores, the oldest segments.
 
 use std::io;
 
@@ -111,8 +111,8 @@ impl Store {
         finished.filter_map(is_delivered).collect()
     }
 
-    /// Evicts the oldest delivered segment, even if scoring still needs it. After a restart, open
-    /// traces with spans in the segment are judged as incomplete.
+    /// Evicts the oldest delivered segment, even if scoring still needs it. Returns false if there
+    /// is none. After a restart, open traces with spans in the segment are judged as incomplete.
     pub(super) fn release_oldest(&mut self, unix_nanos: u64) -> bool {
         let Some((oldest, next_oldest)) = self.delivered().into_iter().next() else {
             return false;
@@ -121,7 +121,7 @@ impl Store {
             from: oldest.next,
             since_unix_nanos: next_oldest.unwrap_or(unix_nanos),
         });
-        // Ignore an error: the next start then reads an older cursor and reports this segment as
+        // Ignore an error: the next start then reads an older cursor and may report this segment as
         // missing, but its records need no delivery.
         let _ = self.progress.write_durably(unix_nanos);
         self.remove(vec![oldest]);

@@ -21,8 +21,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// Creates a record of `n_items` items of the signal 0, 1 or 2. Computes the checksum here, in
-    /// the task of the request, not on the journal's thread.
+    /// Creates a record of a request with `n_items` items of the signal 0, 1 or 2. Computes the
+    /// checksum here, in the task of the request, not on the journal's thread.
     pub fn new(signal: u8, n_items: u64, arrived: u64, meta: Bytes, body: Bytes) -> Self {
         Self {
             kind: RecordKind::Request,

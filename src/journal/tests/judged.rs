@@ -1,7 +1,7 @@
-//! Tests scores and the marks of their traces on two simulated disks. One of the disks stops at
-//! some operation, and then the power is cut. A mark must not survive without all scores of its
-//! trace, and the records of a trace without a mark must still be needed. The test acts as the
-//! queues of scores.
+//! Tests scores and the marks of their traces on two simulated disks. At most one of the disks
+//! stops at some operation, and then the power is cut. A mark must not survive without all scores
+//! of its trace, and the records of a trace without a mark must still be needed. The test acts as
+//! the queues of scores.
 
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
@@ -60,7 +60,7 @@ fn start(disk: &ModelDisk, name: &'static str, is_scored: bool) -> (JournalLog, 
     (log, thread::spawn(move || keeper.run()))
 }
 
-/// Returns the bodies of all records of a kind.
+/// Returns the bodies of all records of these kinds.
 fn bodies(disk: &ModelDisk, is_scored: bool, kinds: &'static [RecordKind]) -> Vec<Bytes> {
     let store = open(disk, is_scored);
     let mut reader = reads(&store, Wanted::Kinds(kinds));

@@ -24,7 +24,7 @@ pub(super) fn open_scored(disk: &ModelDisk) -> (Store, Recovered) {
     Store::open(Arc::new(disk.clone()), &ModelDisk::default(), SCORED, rng).unwrap()
 }
 
-/// Returns the numbers of all requests, whether delivered or not.
+/// Returns the numbers of the requests that scoring needs, whether delivered or not.
 fn past(store: &Store) -> Vec<u64> {
     let requests = &[RecordKind::Request];
     let mut reader = reads(store, Wanted::Kinds(requests));
