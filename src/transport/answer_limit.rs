@@ -64,7 +64,8 @@ impl Service<Uri> for LimitedConnector {
     }
 }
 
-/// A connection that fails once its peer has sent `max_in_a_row` bytes since our last write.
+/// A connection that fails once its peer has sent more than `max_in_a_row` bytes since our last
+/// write.
 #[derive(Debug)]
 pub(crate) struct LimitedStream<I> {
     io: I,

@@ -23,7 +23,7 @@ use crate::tls;
 use super::TransportError;
 use super::answer_limit::LimitedConnector;
 
-/// Timeout for connecting to one address.
+/// Maximum timeout for connecting; if a host has several addresses, it is divided among them.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Size of the flow-control windows in bytes. Responses are small, so larger windows would not make
@@ -178,7 +178,7 @@ pub(crate) fn http1_client(config: ClientConfig, connect_timeout: Duration) -> P
 
 // === Frames ===
 
-/// A body of up to two frames in memory, written to the socket without a copy.
+/// A body of up to two frames in memory, which hyper gets without a copy.
 #[derive(Debug)]
 pub(crate) struct Frames {
     prefix: Option<Bytes>,

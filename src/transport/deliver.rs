@@ -24,14 +24,14 @@ use super::split::split;
 use super::{Client, Recipient};
 
 /// Time after which a request is dropped if the peer does not have the span that the request is
-/// about. The time begins when the queue of spans has delivered the span, because the backend
-/// stores it a little later.
+/// about. The time begins with the peer's first such answer after the queue of spans has delivered
+/// the span, because the backend stores it a little later.
 const UNKNOWN_FOR: Duration = Duration::from_secs(600);
 
 /// Delay before the journal is read again after a failure.
 const UNREAD_RETRY: Duration = Duration::from_secs(1);
 
-/// Items that are undelivered at the deadline, by signal.
+/// Items that were dropped at the deadline, by signal.
 pub type Undelivered = BTreeMap<Signal, u64>;
 
 /// Delivers the requests of a [`Queue`] to a [`Recipient`].
@@ -47,7 +47,7 @@ pub struct Delivery<P = Client> {
     /// The latest answers, for `/v1/status`.
     answers: DestinationAnswers,
     attempts: JoinSet<DeliveryOutcome>,
-    /// Attempts in flight, at most `forward.max_concurrency`.
+    /// Attempts in flight: at most [`Recipient::max_concurrency`], and a probe.
     in_flight: Vec<InFlight>,
     rejections: Throttled,
     hold_ups: Throttled,

@@ -42,7 +42,7 @@ pub(super) fn request(
     }
     let mut prefix = BytesMut::with_capacity(5);
     prefix.put_u8(u8::from(encoding.is_some()));
-    // The length always fits, because a body of 4 GiB would exceed every queue.
+    // The length fits, unless `receivers.otlp.max_request_size` is raised to 4 GiB.
     prefix.put_u32(u32::try_from(body.len()).unwrap_or(u32::MAX));
     let mut request = Request::new(Frames::new(Some(prefix.freeze()), body));
     *request.method_mut() = Method::POST;

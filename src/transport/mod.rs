@@ -43,7 +43,7 @@ pub(crate) use split::split;
 
 use connect::Connections;
 
-/// Maximum bytes of a response body that are read.
+/// Maximum bytes of a response body that are kept; the rest is read and discarded.
 const LONGEST_ANSWER: usize = 64 << 10;
 
 /// Size in bytes from which bodies are compressed on a blocking thread, not on an asynchronous
@@ -51,7 +51,7 @@ const LONGEST_ANSWER: usize = 64 << 10;
 const SLOW_TO_COMPRESS: usize = 64 << 10;
 
 /// The reason why a destination cannot be used. Reported at the start, before any request is
-/// accepted.
+/// accepted, or when headers are replaced.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// The endpoint's host is invalid.
@@ -110,7 +110,7 @@ pub trait Recipient: Debug + Clone + Send + Sync + 'static {
     fn address(&self) -> String;
 }
 
-/// Sends OTLP requests to one destination. Clones share their connections and headers.
+/// Sends requests to one destination. Clones share their connections and headers.
 #[derive(Debug, Clone)]
 pub struct Client {
     shared: Arc<ClientShared>,

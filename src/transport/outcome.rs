@@ -60,10 +60,10 @@ impl DeliveryOutcome {
         }
     }
 
-    /// Returns the outcome of a gRPC status, as OTLP/gRPC defines it. Two statuses mean that the
-    /// request is too large: OUT_OF_RANGE, which tonic sends (OTLP would require endless retries),
-    /// and RESOURCE_EXHAUSTED without RetryInfo, which all other servers send. RESOURCE_EXHAUSTED
-    /// with a message about rates means a quota: a smaller request would not help, and splitting
+    /// Returns the outcome of a gRPC status, as OTLP/gRPC defines it, except that two statuses mean
+    /// that the request is too large: OUT_OF_RANGE, which tonic sends (OTLP would require endless
+    /// retries), and RESOURCE_EXHAUSTED without RetryInfo, which other servers send. If the latter
+    /// has a message about rates, it means a quota: a smaller request would not help, and splitting
     /// would continue down to single spans.
     pub(super) fn of_grpc(code: Code, message: &str, retry_info: Option<RetryInfo>) -> Self {
         let name = name(code);
@@ -178,7 +178,8 @@ impl DeliveryOutcome {
     }
 
     /// Returns the outcome of an HTTP status of a JSON API: any 2xx is a success, whatever the body
-    /// contains; a server error is retried; a request cannot be split.
+    /// contains; 404 means that the span is unknown; server errors except 501 are retried; a
+    /// request cannot be split.
     pub(super) fn of_api(status: u16, headers: &HeaderMap, body: &[u8]) -> Self {
         if (200..300).contains(&status) {
             return Self::Delivered {
@@ -273,7 +274,8 @@ fn partial_success(headers: &HeaderMap, body: &[u8]) -> DeliveryOutcome {
     )
 }
 
-/// The responses of the three signals have the same encoding, so this type decodes all of them.
+/// Decodes the response to any signal, because the three have the same encoding. Invalid bytes
+/// count as a success without rejected items.
 fn of_protobuf(body: &[u8]) -> DeliveryOutcome {
     let partial_success = ExportTraceServiceResponse::decode(body)
         .ok()
@@ -292,7 +294,8 @@ fn delivered(n_rejected: u64, message: &str) -> DeliveryOutcome {
     }
 }
 
-/// Returns the message of a `google.rpc.Status` body, or else the body as text.
+/// Returns the message of a `google.rpc.Status` body (protobuf or JSON), or else the body as text.
+/// Empty for HTML and for invalid protobuf.
 fn error_message(headers: &HeaderMap, body: &[u8]) -> String {
     let content_type = headers
         .get("content-type")

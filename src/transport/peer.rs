@@ -153,7 +153,7 @@ impl Peer {
     }
 }
 
-/// Returns a destination whose intervals are milliseconds.
+/// Returns a destination whose retry intervals are milliseconds.
 pub(crate) fn destination(address: SocketAddr, protocol: Protocol) -> Destination {
     Destination {
         origin: "forward.endpoint".to_owned(),

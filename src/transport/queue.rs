@@ -74,9 +74,11 @@ impl From<AppendError> for QueueRefusal {
     }
 }
 
-/// A callback that runs on the journal's thread, in the order of the requests, when a request is
-/// journaled or refused. The value is the number of the record. If the journal already had the
-/// request at the start, the callback runs immediately with `None`.
+/// A callback that gets the number of a request's record once the request is journaled, or the
+/// reason for the refusal. It runs on the journal's thread, for journaled requests in the order of
+/// their records. It runs immediately, on the caller's thread, if the queue is closed, if the
+/// journal refuses immediately, or with `None` if the journal already had the request when the
+/// process started.
 pub type KeepOutcome = Box<dyn FnOnce(Result<Option<u64>, QueueRefusal>) + Send>;
 
 /// Returns the maximum bytes of one request in a queue of this capacity that refuses requests when
@@ -90,7 +92,7 @@ pub(super) enum QueueStage {
     /// The queue accepts requests.
     #[default]
     Open,
-    /// The sidecar stops. A queue that refuses requests when full now accepts requests only while
+    /// The sidecar stops. A queue of telemetry without a journal now accepts requests only while
     /// its destination is up.
     Draining,
     /// The queue rejects requests.
@@ -114,7 +116,7 @@ struct QueueShared {
     budget: Arc<FairBudget>,
     accounting: Arc<dyn Accounting>,
     size: QueueSize,
-    /// Issues the tickets of requests that no journal stores and whose sender does not wait.
+    /// Issues the tickets of requests from [`Queue::offer`], which no journal stores.
     ledger: Arc<Ledger>,
     state: Mutex<State>,
     /// Wakes the only delivery of the queue.
@@ -126,8 +128,8 @@ struct State {
     /// Requests without an attempt, in order of arrival. The halves of a request that was too large
     /// come first, so that they are finished before another request is split.
     fresh: VecDeque<QueuedRequest>,
-    /// Requests with a failed attempt, by the time of their next attempt, or `None` if they are
-    /// due.
+    /// Requests for another attempt, and the next request of each trace whose earlier request is
+    /// done, by the time of the attempt, or `None` if they are due.
     tried: BTreeMap<(Option<Instant>, EntryOrder), QueuedRequest>,
     /// Traces with a request that is in flight or in `tried`, each with its later requests.
     busy_traces: BTreeMap<TraceId, VecDeque<QueuedRequest>>,
@@ -136,7 +138,7 @@ struct State {
     held: Vec<(u64, QueuedRequest)>,
     next_order: EntryOrder,
     stage: QueueStage,
-    /// True if the last attempts failed.
+    /// True while the destination counts as down.
     destination_is_down: bool,
     /// The requests that are only in the journal.
     on_disk: Option<OnDisk>,
@@ -157,9 +159,11 @@ pub(super) struct QueuedRequest {
     /// One more than the number of the last request in the queue of spans, at the time when the
     /// peer first answered that it does not have the request's span.
     spans_end: Option<u64>,
-    /// Time of the first such answer after all requests below `spans_end` were delivered.
+    /// Time of the first such answer after all requests below `spans_end` were delivered or
+    /// dropped.
     unknown_since: Option<Instant>,
-    /// The ticket of the request. It is done when the request is delivered, refused or dropped.
+    /// The ticket of the request. It is done when the request is delivered, refused or dropped,
+    /// except at a shutdown.
     ticket: Ticket,
 }
 
@@ -242,7 +246,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Enqueues scores in memory, and drops the oldest until they fit.
+    /// Enqueues scores in memory, after dropping the oldest requests until they fit. Drops the
+    /// scores themselves if the queue is closed, or if they still do not fit.
     fn enqueue(&self, request: OutboundRequest, ticket: Ticket) {
         let QueueShared {
             accounting, budget, ..
@@ -297,7 +302,7 @@ impl Queue {
     }
 
     /// Starts the drain. Acknowledged requests must be delivered soon, so a queue of telemetry
-    /// refuses new requests while its destination is down.
+    /// without a journal refuses new requests while its destination is down.
     pub fn begin_drain(&self) {
         let mut state = self.state();
         if state.stage == QueueStage::Open {
@@ -330,7 +335,7 @@ impl Queue {
         &*self.shared.accounting
     }
 
-    /// Waits for a new request, for [`Self::begin_drain`] or for [`Self::close`].
+    /// Waits for a change, for example a new request or [`Self::close`].
     pub(super) async fn changed(&self) {
         self.shared.changed.notified().await;
     }
@@ -362,7 +367,7 @@ impl Queue {
         fresh.or_else(|| state.tried.pop_first().map(|(_, entry)| entry))
     }
 
-    /// Returns the time of the next retry, unless one is due.
+    /// Returns the time of the next retry; `None` if there is none, or if it need not wait.
     pub(super) fn due_at(&self) -> Option<Instant> {
         let state = self.state();
         let ((due, _), _) = state.tried.first_key_value()?;
@@ -376,7 +381,7 @@ impl Queue {
         state.fresh.is_empty() && state.tried.is_empty() && is_read && state.n_keeping == 0
     }
 
-    /// Returns a failed request to the queue. It is retried at `due`.
+    /// Returns a request to the queue. It is tried again at `due`, or as soon as possible.
     pub(super) fn put_back(&self, entry: QueuedRequest, due: Option<Instant>) {
         self.state().tried.insert((due, entry.order), entry);
     }
@@ -388,7 +393,8 @@ impl Queue {
         tried.extend(due.map(|entry| ((None, entry.order), entry)));
     }
 
-    /// Releases the bytes of a delivered, refused or dropped request.
+    /// Ends a delivered, refused or dropped request: its ticket is done, its bytes are released,
+    /// and the next request of its trace is due.
     pub(super) fn finish(&self, entry: QueuedRequest) {
         let mut state = self.state();
         state.free_trace(&entry);
@@ -397,8 +403,8 @@ impl Queue {
         self.moved();
     }
 
-    /// Enqueues the two halves of a request before all others. The halves share the request's
-    /// charge.
+    /// Enqueues the two halves of a request before all other requests without an attempt. The
+    /// halves share the request's charge.
     pub(super) fn replace(&self, entry: QueuedRequest, halves: [(Bytes, u64); 2]) {
         let QueuedRequest {
             order: (seq, _),
@@ -486,7 +492,8 @@ impl State {
         }
     }
 
-    /// Removes and returns the first request without an attempt whose trace has no earlier request.
+    /// Removes and returns the first request without an attempt whose trace is not busy. Moves the
+    /// requests before it to `busy_traces`.
     fn pop_fresh(&mut self) -> Option<QueuedRequest> {
         while let Some(entry) = self.fresh.pop_front() {
             let Some(trace_id) = entry.request.trace_id() else {
@@ -516,8 +523,8 @@ impl State {
         }
     }
 
-    /// Records that the disk was read up to `next`. Requests in `held` that waited for this are
-    /// tried next.
+    /// Records that the disk was read up to `next`, and enqueues the requests in `held` that waited
+    /// for this.
     fn read_up_to(&mut self, next: u64) {
         if let Some(on_disk) = &mut self.on_disk {
             let next = on_disk.read_up_to(next);

@@ -46,7 +46,7 @@ pub enum Route {
 /// A method and path of a backend's own API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiTarget {
-    /// `POST`, `PATCH`, …
+    /// `POST` or `PATCH`; the journal can store no other method.
     pub method: Method,
     /// Path and query below the endpoint's base path; starts with `/`.
     pub path: String,
@@ -103,8 +103,8 @@ impl Route {
         }
     }
 
-    /// Decodes the metadata of a record with scores or with a request. Returns `None` if the bytes
-    /// are damaged.
+    /// Decodes the metadata of a record with scores or with a request. Returns `None` if the
+    /// targets of scores are damaged.
     pub(super) fn decode(meta: Bytes, is_score: bool) -> Option<Self> {
         // Scores that are sent over OTLP have no headers.
         if is_score && !meta.is_empty() {
@@ -119,7 +119,7 @@ impl Route {
 fn encode_api(trace_id: TraceId, targets: &[ApiTarget]) -> Bytes {
     let mut bytes = trace_id.as_bytes().to_vec();
     for target in targets {
-        // Methods and paths are constants of this program, and short.
+        // This program creates the paths, and they are short.
         bytes.put_u8(u8::from(target.method == Method::PATCH));
         bytes.put_u16_le(u16::try_from(target.path.len()).unwrap_or(u16::MAX));
         bytes.put_slice(target.path.as_bytes());
@@ -158,7 +158,7 @@ fn encode_headers(headers: &HeaderMap) -> Bytes {
     bytes.into()
 }
 
-/// Decodes headers. Ignores bytes that a later version appends.
+/// Decodes headers, up to the first incomplete one. Omits invalid ones.
 fn decode_headers(mut bytes: Bytes) -> HeaderMap {
     let mut headers = HeaderMap::new();
     while bytes.len() >= 6 {

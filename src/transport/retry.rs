@@ -13,7 +13,8 @@ const LONGEST_ASKED: Duration = Duration::from_secs(300);
 
 /// Returns the delay before attempt number `n_failures` + 1. The delay grows exponentially up to a
 /// maximum, and is multiplied by 0.5 to 1 according to `jitter` (0..=1), so that a fleet of
-/// sidecars does not retry simultaneously. It is at least the delay that the peer requested.
+/// sidecars does not retry simultaneously. It is at least the delay that the peer requested, up to
+/// [`LONGEST_ASKED`].
 pub(crate) fn wait(
     backoff: &Backoff,
     n_failures: u32,
@@ -81,7 +82,7 @@ impl Pacer {
         }
     }
 
-    /// Returns the time of the next probe; `None` while one is in flight.
+    /// Returns the time of the next probe; `None` while one is in flight or the destination is up.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
         match self.state {
             State::Down {
@@ -133,8 +134,8 @@ impl Pacer {
             .filter(|asked| !asked.is_zero())
             .map(|asked| now + asked.min(LONGEST_ASKED));
         match &mut self.state {
-            // Other requests succeeded since this attempt began, so the request and not the peer is
-            // the cause of the failure.
+            // Other requests were answered since this attempt began, so the request and not the
+            // peer is the cause of the failure.
             State::Up
                 if asked_until.is_none()
                     && self
@@ -173,8 +174,8 @@ impl Pacer {
         }
     }
 
-    /// Makes a retry due immediately and resets the backoff, because the sidecar stops. Does not
-    /// shorten a pause that the peer requested.
+    /// Makes the next probe due immediately and resets the backoff, because the sidecar stops. Does
+    /// not shorten a pause that the peer requested.
     pub(crate) fn begin_drain(&mut self, now: Instant) {
         if let State::Down {
             n_failures,

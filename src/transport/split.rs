@@ -31,7 +31,7 @@ const HEAVY: usize = 256 << 10;
 /// Halves `body`, which has `n_items` spans, log records or data points, by size: between
 /// resources, else between scopes, else between items. Both halves get the enclosing fields,
 /// including unknown ones. Items are copied without decoding. Returns `None` if the body has a
-/// single item or is malformed.
+/// single item, is malformed, or is above [`HEAVY`] and mostly one resource or scope.
 pub(crate) fn split(signal: Signal, body: &Bytes, n_items: u64) -> Option<[(Bytes, u64); 2]> {
     let levels = match signal {
         Signal::Traces | Signal::Logs => TO_SPANS_OR_RECORDS,
@@ -46,8 +46,8 @@ pub(crate) fn split(signal: Signal, body: &Bytes, n_items: u64) -> Option<[(Byte
     Some([(first, n_first), (second, n_items - n_first)])
 }
 
-/// Halves a typical large request, which has many resources and nothing else at the top level. The
-/// halves are slices of the body, so nothing is copied.
+/// Halves a request with at least two resources and nothing else at the top level, as is typical
+/// for large ones. The halves are slices of the body, so nothing is copied.
 fn between_resources(body: &Bytes, levels: &[Level]) -> Option<[Bytes; 2]> {
     let fields = all_fields(body)?;
     let children = levels.first()?;

@@ -1,5 +1,5 @@
 //! Tests the client against a peer on a socket: the bytes on the wire, TLS, timeouts, and the
-//! errors at the start. The forward plane's tests test queues.
+//! errors at the start. The forward plane's tests test deliveries.
 
 mod tls;
 

@@ -8,8 +8,8 @@ use crate::transport::kept::{OnDisk, ToRead};
 
 impl Queue {
     /// Stores all requests in `log`. The log's undelivered requests are delivered first; with
-    /// `lane`, only the requests of that lane. A request is removed from the log only after a final
-    /// answer of the destination.
+    /// `lane`, only the requests of that lane. A record is consumed after a final answer of the
+    /// destination, or when its request is dropped.
     #[must_use]
     pub fn kept_in(self, log: &JournalLog, lane: Option<u8>) -> Self {
         self.state().on_disk = Some(OnDisk::new(log.clone(), lane));
@@ -146,7 +146,7 @@ impl Queue {
         state.read_up_to(next);
     }
 
-    /// Returns true if a journal stores undelivered requests.
+    /// Returns true if the queue has a journal.
     pub fn is_kept(&self) -> bool {
         self.state().on_disk.is_some()
     }
