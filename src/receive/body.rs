@@ -2,9 +2,9 @@
 //!
 //! The permit grows as bytes arrive or are decompressed, so neither an announced length nor a
 //! compressed body reserves memory in advance. There are two exceptions: up to 4 MiB of an
-//! announced length, once 32 KiB have arrived, and 64 KiB of compressed bytes. The length that a
-//! compressed body claims is trusted only if the body has arrived in full, and only during
-//! decompression.
+//! announced length, once the buffer is larger than 32 KiB, and 64 KiB of compressed bytes. The
+//! length that a compressed body claims is trusted only if the body has arrived in full, and only
+//! during decompression.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ const MIN_CAPACITY: usize = 4 << 10;
 /// a third of the cost of receiving it.
 const RESERVED_AT_ONCE: usize = 4 << 20;
 
-/// Bytes, after decompression, that must have arrived before the announced length is trusted.
+/// Size of the buffer in bytes, after decompression, from which the announced length is trusted.
 const TRUSTED_FROM: usize = 32 << 10;
 
 /// Announced length in bytes from which an uncompressed message gets mapped memory (see
@@ -83,8 +83,8 @@ pub(super) struct BufferedMessage {
 
 /// Reads a body to its end. First calls `check_room` with the announced length of the message, 0 if
 /// none is announced; the length is before decompression, which rarely makes a message shorter.
-/// `permit` accounts for the memory. After a refusal that the sender can still receive, reads and
-/// discards the rest within reasonable limits.
+/// `permit` accounts for the memory. After a refusal, unless the sender is too slow or gone, reads
+/// and discards the rest within reasonable limits.
 pub(super) async fn read<B>(
     body: &mut B,
     framing: Framing,
@@ -264,11 +264,11 @@ struct MessageBuffer<'a> {
     /// Bytes fed to the decoder.
     n_fed: usize,
     /// The first piece of an uncompressed message. A message of one piece is passed on without a
-    /// copy.
+    /// copy, unless it is small.
     first: Bytes,
-    /// A message of more than one piece, unless it is mapped.
+    /// A decompressed message, or an uncompressed one of more than one piece, unless it is mapped.
     bytes: Vec<u8>,
-    /// A large message of more than one piece.
+    /// A large uncompressed message of more than one piece.
     mapped: Option<MappedMessage>,
     /// The length up to which the permit allows the message to grow.
     granted: usize,
@@ -281,7 +281,7 @@ impl<'a> MessageBuffer<'a> {
         limits: &'a BodyLimits,
         permit: MemoryPermit,
     ) -> Result<Self, RequestError> {
-        // A message that is too large before decompression is not smaller after it.
+        // A message that is too large before decompression is hardly ever smaller after it.
         if announced.is_some_and(|announced| announced > limits.max_size()) {
             return Err(limits.too_large());
         }
@@ -498,8 +498,8 @@ impl<'a> MessageBuffer<'a> {
     }
 }
 
-/// Allocates space for `n_more` bytes, and at least doubles the buffer, so that a body is not
-/// copied repeatedly. Returns the size up to which the buffer may grow.
+/// Allocates space for `n_more` bytes, and at least doubles the buffer if the message may be that
+/// long, so that a body is not copied repeatedly. Returns the size up to which the buffer may grow.
 fn grow(
     bytes: &mut Vec<u8>,
     granted: usize,

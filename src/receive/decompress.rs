@@ -73,8 +73,8 @@ impl Encoding {
 
 impl Encoding {
     /// Returns the decompressed length that a body claims: a gzip member at its end (RFC 1952,
-    /// section 2.3.1), a zstd frame at its start. The length is not verified, and further members
-    /// or frames may follow. zlib bodies claim no length.
+    /// section 2.3.1), a zstd frame at its start. The length is not verified, and the body may have
+    /// further members or frames. zlib bodies claim no length.
     pub(super) fn claimed_len(self, body: &[u8]) -> Option<usize> {
         let claimed = match self {
             Self::Gzip => u64::from(u32::from_le_bytes(*body.last_chunk()?)),
@@ -93,7 +93,8 @@ impl Encoding {
         }
     }
 
-    /// Returns the maximum decompressed bytes that the decoder stores.
+    /// Returns the maximum decompressed bytes that the decoder stores in addition to
+    /// [`Self::decoder_size`].
     pub(super) fn window(self) -> usize {
         match self {
             Self::Identity | Self::Gzip | Self::Deflate => 0,

@@ -224,8 +224,8 @@ fn refusal(error: &RequestError, format: Option<Format>) -> Response<ResponseBod
     response
 }
 
-/// Returns a `google.rpc.Status` in the request's media type, or plain text if the client sent
-/// neither.
+/// Returns a `google.rpc.Status` as protobuf or JSON, like the request, or plain text if the
+/// request was neither.
 fn failure(
     status: StatusCode,
     code: Code,

@@ -66,7 +66,7 @@ impl MemoryPermit {
         self.take(self.reservation.n_bytes() + n_bytes)
     }
 
-    /// Releases bytes that [`Self::add_fixed`] reserved.
+    /// Stops counting bytes that [`Self::add_fixed`] reserved; [`Self::shrink_to`] releases them.
     pub(super) fn remove_fixed(&mut self, n_bytes: usize) {
         self.fixed = self.fixed.saturating_sub(n_bytes);
     }

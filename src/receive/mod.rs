@@ -46,8 +46,8 @@ use request_error::RequestError;
 pub struct Received {
     /// The signal of the items.
     pub signal: Signal,
-    /// The `Export…ServiceRequest` as protobuf, byte for byte as received (after decompression;
-    /// JSON is transcoded).
+    /// The `Export…ServiceRequest` as protobuf, byte for byte as received after decompression; but
+    /// JSON is transcoded, and received scores may be removed.
     pub body: Bytes,
     /// Number of spans, log records or data points; at least one.
     pub n_items: u64,
@@ -252,7 +252,7 @@ const LONG_PROTOBUF: usize = 4 << 20;
 const LONG_JSON: usize = 256 << 10;
 
 /// Factor by which the bytes of JSON count as in flight. During transcoding, memory contains the
-/// JSON and the protobuf, which is usually smaller and at worst four times larger (a `0,` in a
+/// JSON and the protobuf, which is usually smaller and at worst four times as large (a `0,` in a
 /// histogram's counts becomes eight bytes).
 const JSON_FACTOR: usize = 4;
 
@@ -376,7 +376,7 @@ impl ReceiverShared {
             .collect()
     }
 
-    /// Counts a request with a wrong path, method or protocol.
+    /// Counts a request with a wrong path, method, protocol or origin.
     fn misdirected(&self, reason: &'static str, head: &Parts, remedy: &str) {
         RequestMisdirected {
             reason,

@@ -37,7 +37,7 @@ pub(super) enum RequestError {
     Interrupted(String),
     /// The requests that are being received use all the memory that they may use together.
     InFlightFull,
-    /// The sender took too long, and other requests need its memory.
+    /// The sender took too long, and other requests may need its memory.
     TooSlow,
     Refused(QueueRefusal),
 }

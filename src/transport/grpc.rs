@@ -29,7 +29,7 @@ pub(super) fn request(
 ) -> Request<Frames> {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert(TE, HeaderValue::from_static("trailers"));
-    // The value has at most eight digits; the configuration does not allow longer timeouts.
+    // gRPC allows at most eight digits, so longer timeouts are announced as 27 hours.
     if let Ok(timeout) = HeaderValue::try_from(format!("{}m", timeout.as_millis().min(99_999_999)))
     {
         headers.insert(HeaderName::from_static("grpc-timeout"), timeout);

@@ -38,7 +38,7 @@ impl Answered {
             .map_or("", |value| value.to_str().unwrap())
     }
 
-    /// Returns the `google.rpc.Status`, encoded in the media type of the request.
+    /// Returns the code and the message of the `google.rpc.Status` in the body.
     fn status_body(&self) -> (i32, String) {
         match self.header("content-type") {
             "application/x-protobuf" => {
@@ -568,8 +568,8 @@ async fn a_wrong_path_or_method_is_counted_and_answered_with_the_right_one() {
     assert_eq!((n_misdirected("path"), n_misdirected("method")), (1, 1));
 }
 
-/// To a browser, a page has the same origin as our port if the page's host name resolves to
-/// 127.0.0.1.
+/// To a browser, a page has the same origin as our receiver if the page has its port, and a host
+/// name that resolves to 127.0.0.1.
 #[tokio::test]
 async fn a_page_of_another_host_may_not_send_to_a_loopback_address() {
     let origins = vec!["http://shop.example".to_owned()];

@@ -28,7 +28,7 @@ use crate::listen::{ConnectionLimits, ConnectionSlots, Port};
 
 use super::*;
 
-/// Reads a body of any length from any sender.
+/// Reads a body within `limits`, without an announced length in its permit.
 async fn read<B>(
     body: &mut B,
     framing: body::Framing,
@@ -49,7 +49,8 @@ where
 pub(super) struct Notebook {
     received: Mutex<Vec<Received>>,
     refuses: Mutex<Option<QueueRefusal>>,
-    /// Maximum bytes of a body that fits, if the intake reports it before a request is read.
+    /// Number of bytes from which a body does not fit, if the intake reports it before a request is
+    /// read.
     room: Mutex<Option<usize>>,
 }
 

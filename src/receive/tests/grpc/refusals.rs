@@ -338,7 +338,7 @@ async fn an_answer_that_comes_before_the_body_ends_reaches_its_client() {
     let request = Request::post(format!("http://{}{EXPORT}", served.address))
         .header("content-type", "application/grpc");
     let mut calling = pin!(client.request(request.body(body).unwrap()));
-    // The header announces two mebibytes where one is allowed; the bytes arrive in pieces.
+    // The prefix announces two mebibytes where one is allowed; the bytes arrive in pieces.
     let message = framed(0, &vec![0; 2 << 20]);
     let sending = async {
         for piece in message.chunks(100_000) {

@@ -123,7 +123,7 @@ async fn nonsense_on_the_port_is_no_reason_to_stop() {
         wire.write(bytes).await;
         wire.0.get_mut().shutdown().await.unwrap();
         let mut rest = Vec::new();
-        // Any answer is accepted, but it must be sent, and the connection must be closed.
+        // Any answer is accepted, but the connection must be closed.
         let _ = tokio::time::timeout(Duration::from_secs(10), wire.0.read_to_end(&mut rest))
             .await
             .expect("the connection is closed");
