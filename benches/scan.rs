@@ -1,6 +1,6 @@
 //! Times the scan, including its full validation, against decoding with prost and dropping the
-//! result (goal 4). Prints ratios and enforces nothing. Run it with `cargo bench --bench scan`;
-//! without mimalloc: `cargo bench --no-default-features --bench scan`.
+//! result. Prints ratios and enforces nothing. Run it with `cargo bench --bench scan`; without
+//! mimalloc: `cargo bench --no-default-features --bench scan`.
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ use prost::Message;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Minimum number of requests of lean spans. Together they are about as large as the second-level
+/// Minimum number of requests. Eight requests of lean spans are about as large as the second-level
 /// cache.
 const MIN_REQUESTS: usize = 8;
 const N_SPANS: usize = 512;

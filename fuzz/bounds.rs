@@ -240,7 +240,7 @@ fn every_spelling_of_a_tool_call_in_messages_is_found() {
 #[test]
 fn keys_that_look_alike_are_told_apart() {
     // The scan compares known keys word by word, so the test changes one byte at every position,
-    // for every length.
+    // for every length below 40.
     let mut names = Vec::new();
     for len in 1..40 {
         let name: String = ('a'..='z').cycle().take(len).collect();
@@ -365,7 +365,7 @@ fn fields_count_wherever_they_stand() {
         ]
         .concat(),
     );
-    // Names follow attributes and occur twice; ids are last and follow a wrong id.
+    // The name occurs before and after an attribute; the ids are last and follow a wrong id.
     let late = [
         field(1, b"short"),
         field(5, b"first"),

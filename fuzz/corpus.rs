@@ -1,5 +1,5 @@
-//! Runs each fuzz target on its committed corpus, which `fuzz/run --keep` reduces to few inputs
-//! that together reach the same code. Proves nothing about other inputs.
+//! Runs a fuzz target on its committed corpus, which `fuzz/run --keep` reduces to few inputs that
+//! together reach the same code. Proves nothing about other inputs.
 
 use std::fs;
 use std::path::Path;

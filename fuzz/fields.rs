@@ -53,7 +53,8 @@ fn descriptors_and_crate_know_the_same_fields() {
     }
 }
 
-/// Returns a message with every field set.
+/// Returns a message with every field set, except that each `oneof` has a single member, chosen by
+/// `round`.
 fn full(message: &MessageDescriptor, round: usize, depth: usize) -> DynamicMessage {
     let mut full = DynamicMessage::new(message.clone());
     for field in message.fields() {

@@ -130,7 +130,7 @@ impl Generator {
 
     pub(crate) fn request(&self, signal: Signal, dice: &mut Dice<'_>) -> Vec<u8> {
         let message = request_descriptor(&self.pool, signal);
-        // One request in four has faulty framing. The others have valid fields, known and unknown.
+        // One request in four may have faults in its framing, its texts and its ids.
         let faults = dice.rarely(4);
         let mut body = Vec::new();
         write_message(&message, dice, faults, 0, &mut body);
@@ -271,7 +271,7 @@ fn write_field(
     }
 }
 
-/// Writes a field that no message has, of any wire type, including groups.
+/// Writes a field that most messages do not have, of any wire type, including groups.
 fn write_unknown(dice: &mut Dice<'_>, faults: bool, depth: usize, out: &mut Vec<u8>) {
     let tag = [
         4,

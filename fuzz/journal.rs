@@ -54,7 +54,7 @@ fn any_segment_is_read_or_refused() {
         .for_each(check_input);
 }
 
-/// Returns the bytes with a piece moved, repeated or removed.
+/// Returns the bytes with a piece repeated or removed, cut off at the end, or unchanged.
 fn moved(bytes: &[u8], dice: &mut Dice<'_>) -> Vec<u8> {
     let mut at = || dice.up_to(bytes.len().max(1) / 8 + 1) * 8;
     let (from, to, place) = (at(), at(), at());

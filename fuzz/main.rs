@@ -1,7 +1,7 @@
 //! Tests the decoders of untrusted bytes: OTLP as protobuf and as JSON, the values of attributes,
 //! calls of the API, segments of the journal. `cargo test` runs each target of `wire`, `json`,
-//! `text`, `admin` and `journal` on its stored inputs and on 600 to 4,000 others; `fuzz/run` runs a
-//! target for minutes under libFuzzer. `fuzz/README.md` lists the targets.
+//! `text`, `admin` and `journal` on its stored inputs, if it has any, and on 600 to 4,000 others;
+//! `fuzz/run` runs a target for minutes under libFuzzer. `fuzz/README.md` lists the targets.
 
 #![cfg(test)]
 

@@ -1,7 +1,7 @@
 //! Measures the cost of a journal, with a backend that is up, down, slow or overloaded, compared
-//! with the same sidecar without a journal: the goals J5 and J8 to J14. The journal is in the
-//! folder for temporary files; the same run also measures the bare disk. The figures say nothing
-//! about other disks. `tests/it/durability` tests durability.
+//! with the same sidecar without a journal: the goals that it prints as J5 and J8 to J14. The
+//! journal is in the folder for temporary files; the same run also measures the bare disk. The
+//! figures say nothing about other disks. `tests/it/durability` tests durability.
 
 mod costs;
 mod outage;

@@ -1,5 +1,6 @@
-//! Measures the spans judged per second within the default memory, on one thread and on two, while
-//! four senders send as fast as they can. The benchmark does not check the verdicts.
+//! Measures the spans accepted per second and the share that is forwarded unjudged, with a
+//! `memory.limit` of 512 MiB and one or two scoring threads, while four senders send as fast as
+//! they can. The benchmark does not check the verdicts.
 
 use std::io;
 

@@ -64,7 +64,7 @@ struct Sent {
     n_roots: u64,
     digest: u64,
     n_refused: u64,
-    /// The time until each answer, in nanoseconds.
+    /// The time until the answer to each accepted request, in nanoseconds.
     waits: Vec<u64>,
 }
 
@@ -89,8 +89,8 @@ struct Loader {
 ///
 /// - `send PORT TARGET N grpc|gzip|http CONNECTIONS` sends N requests on each connection, each
 ///   after the previous answer. It prints `requests roots digest refused nanos`.
-/// - `waits` has the parameters of `send`. It prints one line for each answer, with the nanoseconds
-///   that the answer took, and then `end`.
+/// - `waits` has the parameters of `send`. It prints one line for each accepted request, with the
+///   nanoseconds that the answer took, and then `end`.
 /// - `pace PORT TARGET N RATE` sends N requests in total at that rate, even if earlier ones were
 ///   not answered. It prints N lines `digest due answered`, and `end`.
 pub(crate) fn run(recipe: Recipe) -> io::Result<()> {
@@ -344,7 +344,8 @@ impl Client {
         })
     }
 
-    /// Sends a request; returns `false` if the receiver refused it for lack of space.
+    /// Sends a request; returns `false` if the receiver answered that it is unavailable, usually
+    /// for lack of space.
     async fn send(&mut self, message: &[u8]) -> io::Result<bool> {
         let request = Request::builder()
             .method(Method::POST)

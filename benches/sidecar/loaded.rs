@@ -1,5 +1,5 @@
-//! Measures a sidecar under load at a given rate: the latency of requests, the memory under
-//! overload, and the growth of memory over time.
+//! Measures a sidecar under load: the latency of requests, the memory under overload, and the
+//! growth of memory over time.
 
 use std::io;
 use std::time::Duration;
@@ -107,7 +107,7 @@ pub(crate) fn overload(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until the backend has received `n_spans` spans.
+/// Waits until the backend has received `n_spans` spans with this digest.
 pub(crate) fn wait_for(target: &mut Target, n_spans: u64, digest: u64) -> io::Result<()> {
     let deadline = monotonic_nanos() + 120_000_000_000;
     loop {
@@ -141,7 +141,8 @@ pub(crate) fn soak(plan: &Plan, minutes: usize) -> io::Result<()> {
     }
     .set("scores.event.enabled=true")
     .set("scores.metrics.interval=5s");
-    // Each batch of requests leaves open traces that never continue. Close them soon.
+    // A batch of ten requests takes three positions on each of four connections and skips two of
+    // them, so some traces never complete. Close them soon.
     let variant = variant.set("assemble.inactive=30s");
     let mut target = Target::sidecar(1, &variant)?;
     let mut loads = [

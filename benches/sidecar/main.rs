@@ -46,7 +46,7 @@ use std::path::PathBuf;
 use payload::{Profile, Recipe};
 use process::ROLE;
 
-/// The default parts, which need no other program and take a few minutes.
+/// The default parts, which need no other program.
 const DEFAULT_PARTS: [&str; 13] = [
     "lean",
     "genai",

@@ -14,7 +14,7 @@ use crate::clock::{monotonic_nanos, pause};
 /// queues.
 const END_TIMEOUT: Duration = Duration::from_secs(25);
 
-/// A process that answers queries on its standard output.
+/// A process, which may answer queries on its standard output.
 pub(crate) struct Process {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -97,8 +97,9 @@ impl Process {
         }
     }
 
-    /// Returns the CPU time of all threads of the process, in user mode and in the kernel. The
-    /// resolution is a nanosecond; `utime` and `stime` of procfs count hundredths of a second.
+    /// Returns the CPU time of the process's threads that have not ended, in user mode and in the
+    /// kernel. The resolution is a nanosecond; `utime` and `stime` of procfs count hundredths of a
+    /// second.
     pub(crate) fn cpu(&self) -> io::Result<Duration> {
         let mut nanos = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
@@ -205,8 +206,8 @@ impl Process {
 impl Drop for Process {
     #[expect(clippy::print_stderr, reason = "there is nobody to return it to")]
     fn drop(&mut self) {
-        // On SIGTERM a process runs its exit handlers, so that an instrumented process writes its
-        // profile. The process may have ended already.
+        // On SIGTERM a sidecar stops by itself, so that an instrumented one writes its profile. The
+        // process may have ended already.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let deadline = monotonic_nanos() + END_TIMEOUT.as_nanos() as u64;
         while matches!(self.child.try_wait(), Ok(None)) && monotonic_nanos() < deadline {

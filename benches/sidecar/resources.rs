@@ -41,7 +41,7 @@ pub(crate) fn memory(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// Compares the same requests with few and with many open traces. Closed traces are forgotten
+/// Compares similar requests with few and with many open traces. Closed traces are forgotten
 /// immediately.
 fn open_traces(plan: &Plan, profile: Profile, n_open: usize, limit: f64) -> io::Result<()> {
     let variant = Variant::on(&plan.program)

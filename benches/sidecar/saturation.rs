@@ -1,7 +1,7 @@
 //! Measures memory under saturation: senders that never wait, on 1 to 64 connections, at small and
-//! large limits, with a backend that keeps up and one that does not. Each sidecar has a control
-//! group of the size that the documentation recommends for its `memory.limit`; a sidecar that needs
-//! more is killed.
+//! large limits, with a backend that keeps up and one that does not. If the benchmark may create
+//! control groups, each sidecar has one of the size that the documentation recommends for its
+//! `memory.limit`, and is killed if it needs more.
 
 use std::io;
 

@@ -33,8 +33,8 @@ use tonic::transport::server::TcpIncoming;
 use crate::clock::monotonic_nanos;
 use crate::payload::digest;
 
-/// The same windows as those of the sidecar's ports, so that flow control has the same cost for all
-/// receivers.
+/// Flow-control windows in bytes. They are larger than those of the sidecar's ports, so flow
+/// control costs these receivers less.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
 const MAX_FRAME: u32 = 1 << 20;

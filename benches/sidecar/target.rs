@@ -1,6 +1,6 @@
-//! The subject of a measurement: a receiver that drops everything, a sidecar with a backend, or
-//! another program in place of the sidecar. Each turn sends requests, waits until all of them have
-//! reached the backend, checks them, and returns the cost.
+//! The subject of a measurement: a receiver alone, a sidecar with a backend, or another program in
+//! place of the sidecar. Each turn sends requests, waits until all of them have reached the
+//! backend, checks them, and returns the cost.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
@@ -125,7 +125,8 @@ pub(crate) struct Dose {
 }
 
 impl Target {
-    /// Starts a receiver that drops everything; `kind` is `raw` or `prost`.
+    /// Starts a receiver alone. `kind` is `raw` or `prost`, which drop everything, or `check`,
+    /// which reads every span.
     pub(crate) fn null(id: u64, kind: &str) -> io::Result<Self> {
         let (sink, port) = Process::role(&["sink", kind])?;
         let target = Self {
@@ -214,8 +215,8 @@ impl Target {
             }
         }
         let ready_after = Duration::from_nanos(monotonic_nanos() - started);
-        // Print everything else that the sidecar logs, because a warning matters in a benchmark.
-        // The thread ends with the process.
+        // Print what else the sidecar logs above the level INFO, because a warning matters in a
+        // benchmark. The thread ends with the process.
         std::thread::spawn(move || {
             log.lines()
                 .map_while(Result::ok)
@@ -418,7 +419,7 @@ impl Target {
         waits.into_iter().map(nanos).collect()
     }
 
-    /// Kills the process, as a power cut or the out-of-memory killer would.
+    /// Kills a sidecar, as the out-of-memory killer would.
     pub(crate) fn kill(mut self) -> io::Result<()> {
         if let Measured::Sidecar { process, .. } = &mut self.measured {
             process.child_mut().kill()?;

@@ -475,7 +475,7 @@ pub(crate) fn http(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// Compares one thread that answers requests with one thread for each core.
+/// Compares one, two and four threads that answer requests.
 pub(crate) fn scaling(plan: &Plan) -> io::Result<()> {
     let mut loads = [
         loader(Profile::Lean, N_OPEN, SPANS_PER_REQUEST as usize, 9)?.0,

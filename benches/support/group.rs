@@ -1,5 +1,5 @@
-//! A control group with a memory limit, for a process that a benchmark starts. The group has no
-//! swap, so the process is killed at the limit. Used only if the benchmark may create groups.
+//! A control group with a memory limit, for a process that a benchmark starts. On a machine without
+//! swap, the process is killed at the limit. Used only if the benchmark may create groups.
 
 use std::fs;
 use std::io;

@@ -13,7 +13,7 @@ use prost::Message;
 pub(crate) enum Profile {
     /// 8 short attributes, about 400 bytes a span.
     Lean,
-    /// Model spans with 2 to 20 KB of messages, tool spans with 0.2 to 2 KB of arguments and
+    /// Model spans with 2 to 20 KB of messages, tool spans with 0.2 to 2 KB each of arguments and
     /// results: about 3.7 KB a span.
     Genai,
 }
@@ -63,8 +63,8 @@ enum Kind {
 }
 
 /// Requests that can be sent repeatedly, because their traces get new ids in each turn. The last
-/// spans in the ring belong to traces that continue at its beginning, so that every trace is
-/// complete however long a benchmark runs.
+/// spans in the ring belong to traces that continue at its beginning, so that only the first traces
+/// are incomplete however long a benchmark runs.
 pub(crate) struct Ring {
     requests: Vec<Template>,
     traces_per_lane: u64,

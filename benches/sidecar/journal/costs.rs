@@ -50,7 +50,7 @@ pub(super) fn costs(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// Measures J9, the CPU time with small requests, and the cost of each step of the journal.
+/// Measures J9, the CPU time with small requests, and figures that explain it.
 pub(super) fn small(plan: &Plan) -> io::Result<()> {
     const WARM_UP: u64 = 500;
     let mut loads = [loader(Profile::Lean, N_OPEN, 12, 9)?.0];
