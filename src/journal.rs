@@ -1,5 +1,6 @@
-//! Stores requests on disk until they are delivered and judged, and scores until they are
-//! delivered. The clock and randomness are arguments.
+//! Stores requests on disk until they are delivered and, within a share of the space, until they
+//! are judged. Stores scores until they are delivered or evicted. The clock and randomness are
+//! arguments.
 
 mod format;
 mod recover;

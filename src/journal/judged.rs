@@ -1,6 +1,6 @@
-//! Collects the marks of judged traces until their scores are journaled or delivered, and then
-//! appends the marks to the log. A trace without a mark is judged again after a restart, so its
-//! scores are not lost. A mark must be durable before the records of its trace are removed.
+//! Collects the marks of judged traces until their scores are journaled, delivered or dropped, and
+//! then appends the marks to the log. A trace without a mark is judged again after a restart, so
+//! its scores are not lost. A mark must be durable before the records of its trace are removed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

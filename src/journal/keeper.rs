@@ -31,7 +31,7 @@ use crate::telemetry::{
 };
 
 /// Maximum number of messages in the thread's inbox. The receivers limit the bytes of requests, and
-/// the queues of scores those of scores.
+/// the queues of scores limit the bytes of scores.
 pub(super) const MAX_WAITING: usize = 4096;
 
 /// Interval at which changes of the cursor and, with `sync: false`, records are synced.
@@ -153,8 +153,8 @@ impl JournalLog {
     }
 
     /// Returns true if the log already had this record at the start: its sender got no answer and
-    /// repeats the request. Each record matches once, and only within a minute after the start. The
-    /// caller must acknowledge the record without appending it.
+    /// repeats the request. Each record matches once, and only within a minute after the opening.
+    /// The caller must acknowledge the record without appending it.
     pub fn has(&self, record: &Record) -> bool {
         let mut last = self.shared.last.lock();
         let Some((records, until)) = &mut *last else {

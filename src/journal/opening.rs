@@ -227,8 +227,9 @@ pub struct Past {
     pub needed: Needed,
     /// One more than the number of the log's last record at the opening.
     pub end: u64,
-    /// The time from the time in the cursor to the opening; the maximum if the clock ran backwards.
-    /// `None` if there was no readable cursor, or if records that scoring needs may be missing.
+    /// The duration from the time in the cursor to the opening; the maximum if the clock ran
+    /// backwards. `None` if there was no readable cursor, or if records that scoring needs may be
+    /// missing.
     pub silence: Option<Duration>,
     /// Time of the opening. Before it, this process received no request.
     pub opened_unix_nanos: u64,

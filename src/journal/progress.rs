@@ -118,9 +118,9 @@ pub(super) struct Progress {
     /// Every record below this number is durable.
     durable: u64,
     needed: Needed,
-    /// The time in the cursor of the previous process; `None` without scoring, and after scoring
-    /// has rebuilt its traces. Until then each write repeats this time. If this process ends early,
-    /// the next start still measures the whole outage.
+    /// The time in the cursor of the previous process; `None` without such a cursor, without
+    /// scoring, and after scoring has rebuilt its traces. Until then each write repeats this time.
+    /// If this process ends early, the next start still measures the whole outage.
     stopped: Option<u64>,
     cursor: CursorFile,
     /// True if anything changed since the last write of the cursor.

@@ -417,7 +417,8 @@ impl Store {
         })
     }
 
-    /// Creates a segment of the usual size, or a smaller one if space is short.
+    /// Creates a segment of the usual size, or a larger one for a large record, or a smaller one if
+    /// space is short.
     fn make(
         &mut self,
         name: &str,

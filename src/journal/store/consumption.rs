@@ -89,8 +89,8 @@ impl Store {
             self.progress.release(released);
             self.progress.write(unix_nanos).map_err(cursor_fault)?;
         }
-        // Write the cursor first: the next start treats a missing segment above the cursor as
-        // damage.
+        // Make the cursor durable first: the next start treats a missing segment above the cursor
+        // as damage.
         self.progress.sync().map_err(cursor_fault)?;
         self.remove(done);
         Ok(())

@@ -36,7 +36,7 @@ impl Record {
         }
     }
 
-    /// Charges the record's bytes to this sender until the record is delivered.
+    /// Charges the record's bytes to this sender until the record's segment is delivered.
     #[must_use]
     pub fn of(self, peer: PeerId) -> Self {
         Self {

@@ -1,5 +1,5 @@
-//! Tests the receiver over real sockets, on port 0: every answer of the protocol, and the next good
-//! request after each bad one. The tests do not prove that other programs' clients agree with ours
+//! Tests the receiver over real sockets, on port 0: the answers of the protocol, and the next good
+//! request after a bad one. The tests do not prove that other programs' clients agree with ours
 //! (the sidecar's tests run those clients), nor what the scan finds.
 
 mod bodies;
