@@ -83,7 +83,8 @@ pub(super) struct RecordHead {
     pub(super) is_last: bool,
     pub(super) sequence: u64,
     pub(super) group: u64,
-    /// Unix time of arrival in nanoseconds.
+    /// Unix time of arrival in nanoseconds; for scores and marks, the time at which the record was
+    /// created.
     pub(super) arrived: u64,
     pub(super) n_items: u64,
     pub(super) meta_len: u32,

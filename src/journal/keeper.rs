@@ -557,8 +557,8 @@ impl LogKeeper {
         self.settle_at = self.settle_at.or(Some(now + SETTLE_DELAY));
     }
 
-    /// Writes the cursor, removes consumed segments and syncs, each if it is due or the process
-    /// ends.
+    /// Does nothing unless a write of the cursor or a sync is due, or the process ends. Writes the
+    /// cursor, removes consumed segments, and syncs if that is due.
     fn settle(&mut self, is_ending: bool) {
         let (now, unix_nanos) = (self.clock)();
         let due = [self.settle_at, self.sync_at].into_iter().flatten().min();

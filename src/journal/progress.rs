@@ -4,11 +4,11 @@
 //! 1. A record is *durable*, and its sender is answered, once its group is written and synced; with
 //!    `sync: false`, once it is written. The next start delivers all durable records that are not
 //!    consumed.
-//! 2. A record is *consumed* once it is delivered, permanently refused, or dropped and counted.
-//!    Within 10 ms the log writes that to the cursor, where it survives a kill. It syncs the cursor
-//!    once a second. Each group also stores the number below which all records are consumed, so a
-//!    power cut repeats at most the deliveries since the last sync, and of these only records above
-//!    the number in the last group.
+//! 2. A record is *consumed* once it is delivered, permanently refused, or dropped and counted, or
+//!    if it needs no delivery. Within 10 ms the log writes that to the cursor, where it survives a
+//!    kill. It syncs the cursor once a second. Each group also stores the number below which all
+//!    records are consumed, so a power cut repeats at most the deliveries since the last sync, and
+//!    of these only records above the number in the last group.
 //! 3. A segment is removed once all its records are consumed, scoring does not need them, and a
 //!    durable cursor says so. So a missing segment above the cursor is damage. Scoring needs the
 //!    records of open and remembered traces; they may use a quarter of the log's size, and are

@@ -22,7 +22,8 @@ pub struct Stored {
     pub signal: u8,
     /// Number of spans, log records, metric points or scores.
     pub n_items: u64,
-    /// Time of arrival in Unix nanoseconds.
+    /// Time of arrival in Unix nanoseconds; for scores and marks, the time at which the record was
+    /// created.
     pub arrived: u64,
     pub meta: Bytes,
     pub body: Bytes,

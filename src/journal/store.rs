@@ -287,7 +287,8 @@ impl Store {
                     group: self.next_group,
                     arrived: record.arrived,
                     n_items: record.n_items,
-                    // The lengths fit, unless `receivers.otlp.max_request_size` is raised to 4 GiB.
+                    // The lengths fit: `Journal::largest_request` limits a request to deliver to 2
+                    // GiB, and `receivers.otlp.max_request_size` limits one that is only scored.
                     meta_len: u32::try_from(record.meta.len()).unwrap_or(u32::MAX),
                     body_len: u32::try_from(record.body.len()).unwrap_or(u32::MAX),
                     rest_crc: record.rest_crc,

@@ -251,7 +251,7 @@ pub struct SegmentRequest {
     pub body: bytes::Bytes,
 }
 
-/// Returns true if `bytes` are a segment.
+/// Returns true if `bytes` begin like a segment.
 pub fn is_segment(bytes: &[u8]) -> bool {
     super::format::is_segment(bytes)
 }

@@ -105,7 +105,7 @@ impl Encoding {
 
 pub(super) struct Decoder {
     codec: Codec,
-    /// True between two members or frames, the only position where a body may end.
+    /// True at the end of a member or frame; a body may end only there.
     at_end: bool,
 }
 

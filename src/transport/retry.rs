@@ -115,7 +115,7 @@ impl Pacer {
     pub(crate) fn answered(&mut self, attempt: Attempt, now: Instant) {
         self.answered_at = Some(now);
         if let State::Down { asked_until, .. } = self.state
-            // An attempt that began before the peer requested a pause does not end the pause.
+            // Only the probe ends a pause that the peer requested and that has not passed.
             && (attempt.is_probe || asked_until.is_none_or(|until| until <= now))
         {
             self.state = State::Up;

@@ -29,9 +29,10 @@ const TO_DATA_POINTS: &[Level] = &[
 const HEAVY: usize = 256 << 10;
 
 /// Halves `body`, which has `n_items` spans, log records or data points, by size: between
-/// resources, else between scopes, else between items. Both halves get the enclosing fields,
-/// including unknown ones. Items are copied without decoding. Returns `None` if the body has a
-/// single item, is malformed, or is above [`HEAVY`] and mostly one resource or scope.
+/// resources, else between scopes, else between spans, log records or metrics, else between data
+/// points. Both halves get the enclosing fields, including unknown ones. Items are copied without
+/// decoding. Returns `None` if the body has a single item, is malformed, or is above [`HEAVY`] and
+/// mostly one resource or scope.
 pub(crate) fn split(signal: Signal, body: &Bytes, n_items: u64) -> Option<[(Bytes, u64); 2]> {
     let levels = match signal {
         Signal::Traces | Signal::Logs => TO_SPANS_OR_RECORDS,
