@@ -196,7 +196,7 @@ fn resource() -> Arc<Resource> {
 }
 
 /// Returns the nanoseconds per span that prost takes to decode requests of 512 spans with 8 short
-/// attributes (the lean payload of docs/performance.md).
+/// attributes, like the lean payload of docs/performance.md.
 fn decode_nanos(n_spans: u64) -> f64 {
     let attribute = |n: u64| KeyValue {
         key: format!("gen_ai.attribute.{n}"),
