@@ -184,7 +184,8 @@ const ALL_KEPT: [Survival; 6] = [
     Survival::Some,
 ];
 
-/// Returns the number of sequences of operations that a test tries. The variable overrides it.
+/// Returns the number of sequences of operations that a test tries. `SPANSCORE_TEST_SEEDS`
+/// overrides it.
 #[expect(
     clippy::disallowed_methods,
     reason = "how this run of the tests was asked for"
