@@ -257,7 +257,7 @@ const GET_LIVEZ: &[u8] = b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
 const GET_METRICS: &[u8] = b"GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
 const GET_SCORES: &[u8] = b"GET /v1/scores HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
 
-/// The attackers' address, and the innocent client's.
+/// The attackers' address, except in `slow bodies, one address`.
 const ATTACKER: [u8; 4] = [127, 0, 0, 2];
 const INNOCENT: [u8; 4] = [127, 0, 0, 1];
 

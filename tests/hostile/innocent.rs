@@ -1,5 +1,5 @@
-//! A client that sends a small request every 20 ms on an open connection and never retries, and a
-//! probe that requests `/livez` twice a second.
+//! A client that sends a small request 20 ms after each answer, on a connection that it reopens
+//! only after a failure, and never retries, and a probe that requests `/livez` twice a second.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,7 +23,7 @@ use crate::wire::{Ids, call, lasting, post, request, root_lasting, spans};
 /// Maximum wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The outcomes of the requests.
+/// The outcomes of the requests and probes.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) n_sent: usize,

@@ -257,7 +257,7 @@ pub(crate) fn long_results() -> Vec<Vec<u8>> {
     (0..20).map(run).collect()
 }
 
-/// Registers a criterion with the slow pattern through the API.
+/// Returns a request that registers a criterion with the slow pattern through the API.
 pub(crate) fn slow_criterion() -> Vec<u8> {
     let criterion = format!(r#"{{"evaluate":{}}}"#, slow_evaluator());
     asked(

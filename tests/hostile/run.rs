@@ -3,9 +3,9 @@
 //! times as many attackers. In all cases but one, the attacker and the innocent client send from
 //! different loopback addresses. The sidecar must stay alive and below the group's limit, and
 //! `/livez` must answer 200. At least 95 % of the innocent client's requests must succeed at the
-//! first attempt, every accepted item must be accounted for, and service must be back within 5 s.
-//! If no control group can be created, the first output line says so, and resident memory is
-//! measured instead. The cases prove nothing about attacks from many addresses.
+//! first attempt, every accepted span must be accounted for, and service must be back within 5 s.
+//! If no control group can be created, the first output line says so, and only the peak of resident
+//! memory is compared with the limit. The cases prove nothing about attacks from many addresses.
 //!
 //! `cargo bench --bench hostile` runs all cases, `cargo bench --bench hostile -- slow` some of them
 //! by name, and `cargo bench --bench hostile -- large` attacks the large sidecar. `cargo test

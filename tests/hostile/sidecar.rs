@@ -26,10 +26,11 @@ pub(crate) struct Setup {
     pub(crate) has_slow_patterns: bool,
     /// True if the OTLP ports use TLS.
     pub(crate) tls: bool,
-    /// The limit on the open files of the process.
+    /// The limit on the open files of the process; `None` for the inherited limit.
     pub(crate) n_descriptors: Option<u32>,
     pub(crate) settings: &'static [&'static str],
-    /// The run of the innocent client that must outlast the attack, if there is one.
+    /// The export of a run of the innocent client that must outlast the attack; `None` without such
+    /// a run.
     pub(crate) long_run: Option<LongRunExport>,
     /// True for a journal of 32 MiB that stores undelivered requests.
     pub(crate) journal: bool,
@@ -107,7 +108,7 @@ impl Size {
 
 // === Sidecar ===
 
-/// The target of an attack, and its scale.
+/// The target of an attack, and the factor for the number of attackers.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) http: SocketAddr,

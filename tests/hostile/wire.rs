@@ -1,4 +1,4 @@
-//! Encodes by hand the bytes that the attackers send, because a library would not send them.
+//! Encodes requests by hand, because a library would not send those of the attackers.
 
 /// Returns the preface of HTTP/2 and empty settings.
 pub(crate) fn preface() -> Vec<u8> {

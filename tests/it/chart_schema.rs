@@ -24,7 +24,7 @@ fn plain(schema: &Value) -> Value {
                     continue;
                 }
                 let value = match key.as_str() {
-                    // The keys of these maps are names of the configuration, not keywords of the
+                    // The keys of these maps are names of settings and types, not keywords of the
                     // schema.
                     "properties" | "$defs" => Value::Object(
                         value

@@ -190,7 +190,7 @@ fn a_journal_left_behind_is_shown_inspected_and_checked_for_damage() {
     );
     assert_eq!(lines.len(), 2, "{text}");
 
-    // A segment can be read like a recording of the sent requests.
+    // The folder of the segments can be read like a recording of the sent requests.
     let requests = format!("{path}/requests");
     let judge = |from: &[&str]| {
         let command = [
@@ -275,7 +275,7 @@ async fn a_request_that_is_sent_again_after_a_kill_arrives_once() {
     assert_eq!(names, ["a", "b", "c"]);
 }
 
-/// Changes the format version in the header of a segment.
+/// Changes the format version in both copies of a segment's header.
 fn set_version(segment: &Path, version: u32) {
     const HEAD: usize = 48;
     let mut bytes = std::fs::read(segment).unwrap();

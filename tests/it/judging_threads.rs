@@ -21,7 +21,7 @@ mod tests {
     use crate::support::captures::{self, Scenario};
     use crate::support::sidecars::{client, config_with, signal, start_observed};
 
-    /// Returns criteria about the order, the number, the arguments and the results of the recorded
+    /// Returns criteria about the order, the names, the arguments and the results of the recorded
     /// calls.
     fn criteria(scenarios: &[Scenario]) -> Vec<Criterion> {
         let calls = scenarios

@@ -148,7 +148,7 @@ async fn a_real_broker_has_every_span_once() {
 }
 
 /// Sends a recording to a writer that also has a downstream. Compares what both destinations
-/// received.
+/// received with what was sent.
 async fn round_trip(brokers: &str, records_by: &str) {
     let backend = Backend::start().await;
     let endpoint = format!("http://{}", backend.address);
@@ -202,7 +202,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the first log line with this message.
+/// Returns the next log line whose message contains this text.
 fn line_with(writer: &mut Running, message: &str) -> String {
     loop {
         let line = writer.line();

@@ -48,7 +48,7 @@ impl Collector {
         Self { child, log }
     }
 
-    /// Returns the first log line with this message.
+    /// Returns the next log line whose message contains this text.
     fn line_with(&mut self, message: &str) -> Value {
         let mut seen = String::new();
         loop {

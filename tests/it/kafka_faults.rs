@@ -1,4 +1,4 @@
-//! Tests judges and writers that are killed, drained and joined by others, and brokers that are
+//! Tests judges that are killed, drained and joined by others, and writers and brokers that are
 //! killed, all under load. No trace is lost, torn or judged wrongly. Except for the replay mark,
 //! the scores equal, byte for byte, those of a single undisturbed process. Needs three brokers and
 //! several minutes, so `tests/kafka/run faults` runs this test.
@@ -161,8 +161,8 @@ struct Events {
 
 #[derive(Default)]
 struct Log {
-    /// The partitions of each living judge. A partition is listed twice until the thread that had
-    /// it notices that it was assigned to another thread.
+    /// The partitions of each living judge. A partition may be listed twice until the thread that
+    /// had it notices that it was assigned to another thread.
     held: BTreeMap<usize, Vec<i32>>,
     /// The time of the last assignment of a partition.
     last_taken: Option<Instant>,
@@ -217,8 +217,8 @@ impl Events {
         }
     }
 
-    /// Waits until the living judges have all partitions. Returns the time from `since` to the last
-    /// assignment.
+    /// Waits until the living judges have all partitions, and each of them has some. Returns the
+    /// time from `since` to the last assignment.
     fn settled(&self, since: Instant) -> Duration {
         self.until("all partitions", Log::has_all);
         let last = self.state.lock().unwrap().last_taken;

@@ -1,6 +1,6 @@
-//! Tests judging from Kafka with the real program and a real broker: traces are complete, and each
-//! score arrives once, while judges start, stop and are killed. Needs a broker, so
-//! `tests/kafka/run` runs these tests. Does not test several brokers or logins.
+//! Tests judging from Kafka with the real program and a real broker: traces are complete, and no
+//! score arrives twice without the replay mark, while judges start, stop and are killed. Needs a
+//! broker, so `tests/kafka/run` runs these tests. Does not test several brokers or logins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -234,7 +234,7 @@ pub(crate) fn text_of(span: &Span, key: &str) -> String {
     }
 }
 
-/// Returns the first log line with this message.
+/// Returns the next log line whose message contains this text.
 pub(crate) fn line_with(program: &mut Running, message: &str) -> serde_json::Value {
     loop {
         let line = program.line();

@@ -1,6 +1,6 @@
-//! Tests of a running sidecar and of the program. All of them are one test program, so that the
-//! library is linked only once. `tests/judge` tests judging, which needs neither. `tests/README.md`
-//! lists what each module proves.
+//! Tests a running sidecar, the program, and files of the repository. All tests are one test
+//! program, so that the library is linked only once. `tests/judge` tests judging, which needs no
+//! sidecar. `tests/README.md` lists what each module proves.
 
 #![cfg(test)]
 

@@ -1,6 +1,6 @@
 //! Compares the arguments of a call in an OTLP/JSON request with a criterion in a YAML file, and
-//! with the same criterion from the API's state file. The oracle is exact: two numbers are equal if
-//! they have the same digits. Does not test values other than numbers.
+//! with the same criterion from the API's state file. Two numbers are equal only if their exact
+//! values are. Does not test values other than numbers.
 
 #[cfg(test)]
 mod tests {

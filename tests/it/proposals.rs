@@ -19,8 +19,8 @@ use crate::support::captures::{self, Scenario};
 use crate::support::program::{Running, http, is_acknowledged, run};
 use crate::support::sidecars::replayed;
 
-/// Returns the same scenario with other ids. Every id in its texts is replaced by one of the same
-/// length.
+/// Returns the same scenario with other ids. Every id in its texts that contains a letter is
+/// replaced by one of the same length.
 fn next_run(scenario: &Scenario) -> Scenario {
     let uuid = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}";
     let ids = Regex::new(&format!(r"{uuid}|\b[0-9a-f]{{16}}\b|\b[0-9a-f]{{32}}\b")).unwrap();
@@ -122,8 +122,8 @@ fn what_is_proposed_judges_the_run_it_came_from_and_the_next_one() {
     );
 }
 
-/// Returns the trace id of the scenario's only run; `None` unless that run made calls and its root
-/// has ended.
+/// Returns the trace id of the scenario's only run; `None` if there are several, if the run made no
+/// calls or its root has not ended, or if not all requests are traces in protobuf.
 fn only_run(scenario: &Scenario) -> Option<String> {
     let is_sent = |(file, _): &(String, Vec<u8>)| file.ends_with(".traces.pb");
     let runs = read(scenario);

@@ -36,7 +36,7 @@ fn start(folder: &Path, endpoint: &str, journal: Option<&Path>, more: &[&str]) -
     start_tampered(None, folder, endpoint, journal, more)
 }
 
-/// Like [`start`], under a `strace` that tampers with system calls.
+/// Like [`start`]; with `tampering`, under a `strace` that tampers with system calls.
 fn start_tampered(
     tampering: Option<&str>,
     folder: &Path,
@@ -98,7 +98,7 @@ fn send(otlp: &str, spans: &[Span]) {
     assert!(is_acknowledged(otlp, &request(spans.to_vec())));
 }
 
-/// Returns every copy of the score spans that arrived, by span id.
+/// Returns every copy of the score spans that arrived, by trace and span id.
 fn scores(backend: &Backend) -> BTreeMap<Vec<u8>, Vec<Vec<u8>>> {
     let mut scores: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for arrived in backend.arrived() {
@@ -262,8 +262,8 @@ async fn open_traces_that_are_kept_at_a_stop_go_on_at_the_next_start() {
     }
 }
 
-/// Waits until `n_scores` scores are queued for each destination and written to disk. In the
-/// journal, their judgements then precede every request that is sent later.
+/// Waits until `n_scores` scores of each shape are queued and written to disk. In the journal,
+/// their judgements then precede every request that is sent later.
 async fn wait_until_kept(admin: &str, n_scores: usize) {
     wait_for_both_shapes(admin, "spanscore_scores_queued", n_scores).await;
 }

@@ -75,8 +75,8 @@ pub(crate) struct TimedCall {
     pub(crate) agent: Option<String>,
 }
 
-/// Returns the spans of an agent's run: its sub-agents, a model span before each step, and the
-/// calls.
+/// Returns the spans of an agent's run: the root unless the case is `cut`, its sub-agents, a model
+/// span before each step, and the calls.
 pub(crate) fn spans_of(case: &TimedCase) -> Vec<Span> {
     const ROOT: u64 = 1;
     let nanos = |ms: u64| BASE + ms * 1_000_000;

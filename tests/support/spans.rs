@@ -129,8 +129,8 @@ struct Run {
 }
 
 impl Run {
-    /// Returns the start of the next span. Each span lasts one microsecond, and the next span
-    /// starts one microsecond after its end.
+    /// Returns the start of the next span. Each span except the root lasts one microsecond, and the
+    /// next span starts one microsecond later.
     fn now(&self) -> u64 {
         1_700_000_000_000_000_000 + self.spans.len() as u64 * 2_000
     }

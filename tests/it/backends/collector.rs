@@ -77,8 +77,8 @@ pub(crate) fn reads_every_field(folder: &Path) {
     );
 }
 
-/// Returns the item that begins with `head` and contains `says`, without the line with the time at
-/// which it was sent.
+/// Returns the first item that begins with `head` and contains `says`, without the rest of the line
+/// of `head` and without the line `ObservedTimestamp`, whose time differs in every run.
 fn block(text: &str, head: &str, says: &str) -> String {
     let ends = [
         "Span #",

@@ -1,5 +1,5 @@
-//! Tests MLflow: score spans are in the agent's trace, and each assessment exists only once, even
-//! if it is sent several times.
+//! Tests MLflow: the agent's trace has the assessments, and each exists only once, even if it is
+//! sent several times.
 
 use std::path::Path;
 use std::process::Command;
@@ -70,7 +70,7 @@ pub(crate) fn has_assessments(folder: &Path) {
     assert_eq!(ids(&again), ids(&written), "updated, not doubled");
 }
 
-/// Returns the assessments of the recorded trace, sorted by name.
+/// Returns the assessments of the recorded trace, sorted by name; `None` until MLflow shows any.
 fn assessments() -> Option<Vec<Value>> {
     let trace = get(WEB, &format!("/api/3.0/mlflow/traces/tr-{TRACE_ID}"))?;
     let mut assessments = trace["trace"]["trace_info"]["assessments"]

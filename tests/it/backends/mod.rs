@@ -1,9 +1,9 @@
 //! Sends a captured agent run through a real `spanscore run` to real backends, and reads the scores
-//! through each backend's query API. `tests/backends/install.sh` installs the backends. If a
-//! backend is missing, its test is skipped, with the reason on standard error. Each backend runs in
-//! a separate network namespace: nobody can reach it from outside (Phoenix listens on all
-//! interfaces), it cannot reach the network, and the usual ports are free. Does not test other
-//! versions, or how a page looks.
+//! through each backend's query API (of the Collector, from its output).
+//! `tests/backends/install.sh` installs the backends. If a backend is missing, its test is skipped,
+//! with the reason on standard error. Each backend runs in a separate network namespace: nobody can
+//! reach it from outside (Phoenix listens on all interfaces), it cannot reach the network, and the
+//! usual ports are free. Does not test other versions, or how a page looks.
 
 mod collector;
 mod isolated;

@@ -83,7 +83,7 @@ pub(crate) fn has_annotations(folder: &Path) {
     );
 }
 
-/// Returns the annotations sorted by name; `None` until there are at least `n`.
+/// Returns spans or annotations, sorted by name; `None` until there are at least `n`.
 fn found(path: &str, n: usize) -> Option<Vec<Value>> {
     let mut items = get(WEB, path)?["data"]
         .as_array()

@@ -15,8 +15,8 @@ use tempfile::TempDir;
 use crate::support::eventually::blocking;
 use crate::support::program::{self, RECORDING, Running, http};
 
-/// The recorded session: one trace, judged by the three criteria of examples/demo.yaml. One of them
-/// fails.
+/// The id of the recorded session's only trace. The three criteria of `examples/demo.yaml` judge
+/// it, and one of them fails.
 pub(crate) const TRACE_ID: &str = "827b1ba03b42deebf9171748d094dad8";
 /// Maximum time for a backend to start or to show its data. It is long because backends are large
 /// programs and test machines are busy.
@@ -119,7 +119,7 @@ pub(crate) fn sidecar(folder: &Path, configuration: &str) -> Running {
     Running::start(&["--config", path.to_str().unwrap()])
 }
 
-/// One score (criterion, label, value), in a form that all backends share.
+/// The criterion, label and value of a score.
 pub(crate) type Told = (String, String, f64);
 
 /// Returns the scores that `spanscore replay` prints for the recorded session, sorted by criterion.
@@ -154,8 +154,8 @@ pub(crate) fn send_recording(otlp: &str) {
     }
 }
 
-/// Sends the recorded session through a sidecar with this configuration, and waits until the
-/// sidecar has delivered everything. The sidecar's last log line confirms this.
+/// Sends the recorded session through a sidecar with this configuration, then stops the sidecar,
+/// which must deliver everything.
 pub(crate) fn score(folder: &Path, configuration: &str) {
     let mut sidecar = sidecar(folder, configuration);
     let [otlp, _] = sidecar.addresses();
@@ -163,7 +163,7 @@ pub(crate) fn score(folder: &Path, configuration: &str) {
     stop(sidecar);
 }
 
-/// Stops a sidecar. It must have delivered everything.
+/// Stops a sidecar. Its last log line must confirm that everything was delivered.
 pub(crate) fn stop(mut sidecar: Running) {
     sidecar.signal(Signal::TERM);
     let mut log = Vec::new();

@@ -66,7 +66,8 @@ fn a_criterion_that_does_not_fit_is_named_with_the_names_that_were_seen() {
     }
 }
 
-/// A criterion that only forbids a tool is not reported if no run calls the tool.
+/// A criterion that only forbids a tool that no run calls is reported only if runs call a tool of
+/// almost the same name.
 #[test]
 fn criteria_that_fit_are_not_named() {
     let forbidden = "  - { name: x, evaluate: { tool_calls: { disallowed: [^refund$, charge_] } } }
@@ -277,7 +278,7 @@ fn an_agent_that_is_not_the_evaluated_one_is_found_below_it() {
     );
 }
 
-/// The program stores a limited number of names. If a run has more tools, the program gives no
+/// The program stores a limited number of names. If runs call more tools, the program gives no
 /// warning about names.
 #[test]
 fn more_tools_than_are_remembered_give_no_false_warning() {

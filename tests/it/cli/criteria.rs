@@ -12,7 +12,7 @@ const DOCS: &str = include_str!("../../../docs/criteria-api.md");
 const CRITERION: &str =
     "name: checkout-order\nevaluate: { tool_call_order: { tool_calls_order: [a, b] } }\n";
 
-/// Starts a sidecar, and writes a `spanscore.yaml` with its addresses to the folder.
+/// Starts a sidecar, and writes a `spanscore.yaml` with its admin address to the folder.
 fn start(folder: &Path, more: &[&str]) -> (Running, String) {
     fs::write(folder.join("sidecar.yaml"), "criteria: []\n").unwrap();
     let config = folder.join("sidecar.yaml").display().to_string();

@@ -99,7 +99,7 @@ fn without_criteria_each_run_is_held_to_the_entry_at_its_place() {
         (&json!(1.0), &json!(0.5)),
         "each evaluator's own"
     );
-    // If the two files are swapped, neither run meets its entry's expectation.
+    // If the two files are swapped, the first run does not meet its entry's expectation.
     let turned: Vec<String> = files.iter().rev().cloned().collect();
     let (code, lines, _) = replayed(&folder, &turned, "", examples, &[]);
     assert_eq!(

@@ -1,6 +1,6 @@
 //! Tests `spanscore learn` and `spanscore drift`: the learned rules load, the good runs satisfy
-//! them, and each planted change violates the expected rules. Does not prove that the rules are
-//! sensible.
+//! them, and each planted change violates the expected rules or is found as drift. Does not prove
+//! that the rules are sensible.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -397,8 +397,7 @@ fn a_recorded_session_proposes_a_criterion_that_judges_it() {
     );
 }
 
-/// Returns a run of a CrewAI agent. Its root's name contains a UUID, and the tool's name looks like
-/// a variable.
+/// Returns a run of a CrewAI agent that calls `tool`. The name of its root contains `run`.
 fn crew(run: &str, tool: &str) -> String {
     let span = |id: &str, parent: &str, name: &str, attributes: &[(&str, &str)]| {
         let attributes: Vec<Value> = attributes
@@ -765,7 +764,7 @@ fn a_drain_closes_what_can_be_closed_sooner() {
     );
 }
 
-/// Most tests run the program without `--config`, so it must not find a configuration in its
+/// Many tests run the program without `--config`, so it must not find a configuration in its
 /// folder.
 #[test]
 fn tests_read_no_configuration_of_the_repository() {

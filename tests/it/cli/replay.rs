@@ -14,7 +14,7 @@ const CRITERIA: &str = "criteria:
     evaluate: { tool_call_order: { tool_calls_order: [a] } }
 ";
 
-/// Returns the exit code, the output and the messages. File names in them are relative to the
+/// Returns the exit code, the output and the messages. File names in the output are relative to the
 /// folder.
 fn replayed(runs: &[(Option<&str>, &[&str])], more: &[&str]) -> (i32, String, String) {
     let (folder, files) = recorded(runs);

@@ -1,5 +1,5 @@
-//! Tests the start of a sidecar with a faulty configuration, and its exit code at the end. Does not
-//! test what happens in between.
+//! Tests the start of a sidecar (a faulty configuration, the printed address of the page) and its
+//! exit code.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -38,7 +38,7 @@ fn what_could_not_be_delivered_changes_the_exit_code_only_where_asked() {
     assert_eq!(exit(&["--set", "shutdown.exit_undelivered=true"]), 5);
 }
 
-/// A configuration with one valid criterion among faulty ones, and with an invalid section.
+/// A configuration with a valid and a faulty criterion, and with an invalid section.
 const WRONG: &str = "\
 receivers: { otlp: { max_in_flight: many } }
 criteria:

@@ -1,5 +1,6 @@
 //! Tests a sidecar when something goes wrong: late spans, its own scores sent back to it, backends
-//! that are down, a shutdown that comes too early.
+//! that are down, a shutdown that comes too early. Also tests a sidecar without scoring, and the
+//! books under load.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,7 +25,7 @@ use crate::support::backend::{Arrived, Backend};
 use crate::support::eventually::eventually;
 use crate::support::sidecars::{client, config_with, is_ours, start};
 
-/// Settings with which traces settle immediately and scores are sent immediately.
+/// Settings with which traces settle and scores are sent within milliseconds.
 const QUICK: [(&str, &str); 2] = [
     ("assemble.settle", "1ms"),
     ("scores.batch.max_delay", "1ms"),

@@ -17,15 +17,15 @@ use crate::support::spans::request;
 const TRACES_A_TICK: u64 = 5;
 const TICK: Duration = Duration::from_millis(100);
 
-/// Number of ticks between the two parts of a trace.
+/// Number of ticks between the two parts of a trace whose first part is not late.
 const PARTS_APART: u64 = 3;
 /// In one trace of fifty, the first part is sent this many ticks after the second, when the trace
 /// has already been judged.
 const LATE_BY: u64 = 20;
 const LATE_ONE_IN: u64 = 50;
 
-/// Sends traces until it is stopped. A request is sent again, to another writer, until a writer
-/// acknowledges it.
+/// A thread that sends traces until it is stopped. It sends each request to the writers in turn
+/// until one of them acknowledges it.
 pub(super) struct Load {
     stop: SyncSender<()>,
     sending: JoinHandle<u64>,

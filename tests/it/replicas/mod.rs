@@ -118,7 +118,7 @@ fn traces_that_a_change_of_the_replicas_splits_are_incomplete() {
     cluster.notice();
     cluster.take_spans("c", ended_9);
     cluster.take_spans("a", ended_1);
-    // The second replica is removed, and the other replicas get the rest of its traces.
+    // The second replica is removed, and the first gets the rest of its trace.
     let from = cluster.now.unix_nanos + SECOND;
     let [[begun_2, ended_2], [begun_3, ended_3]] = [2, 3].map(|trace| run(trace, from));
     cluster.take_spans("b", begun_2);

@@ -57,7 +57,7 @@ fn choice<'a>(trace_id: &[u8], among: &[&'a str]) -> &'a str {
     among.iter().copied().max_by_key(weight).unwrap()
 }
 
-/// Sends each request to the replica of its trace id.
+/// Sends each request to the replicas of its trace ids.
 fn route(cluster: &mut Cluster, requests: &[Request]) {
     let names: Vec<&str> = cluster.replicas.keys().copied().collect();
     for request in requests {
@@ -105,7 +105,8 @@ fn truth(sessions: &[Session]) -> Labels {
 /// Statistics on the verdicts of one round.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
-    /// The number of verdicts that differ from the verdict on the whole session.
+    /// The number of verdicts, except `not_evaluated`, that differ from the verdict on the whole
+    /// session.
     n_wrong: usize,
     /// The number of correct verdicts that no replica gave.
     n_missing: usize,

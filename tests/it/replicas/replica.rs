@@ -24,7 +24,7 @@ pub(super) struct Replica {
     printed: JoinHandle<Vec<Told>>,
 }
 
-/// A judgement that the replica printed.
+/// A judgement that a replica printed, or that a simulated replica made.
 #[derive(Debug, Clone)]
 pub(super) struct Told {
     pub(super) trace_id: String,

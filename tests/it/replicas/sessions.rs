@@ -84,8 +84,8 @@ impl Session {
         !parents.is_subset(&ids)
     }
 
-    /// Returns the session's run in this round. Its first span starts at `begin`, in Unix
-    /// nanoseconds. The first bytes of the trace ids contain the round.
+    /// Returns the session's run in this round. Its earliest time is `begin`, in Unix nanoseconds.
+    /// The first two bytes of the trace ids contain the round.
     pub(super) fn renewed(&self, round: u16, begin: u64) -> Vec<Request> {
         let mut requests = self.requests.clone();
         let mut first = u64::MAX;

@@ -57,7 +57,8 @@ impl Trial {
     }
 }
 
-/// Returns true if `.ci/extended disks` runs these tests, and the machine meets their requirements.
+/// Returns true if `.ci/extended disks` runs these tests and the machine meets their requirements.
+/// Otherwise prints the reason.
 fn is_asked_for(test: &str, programs: &[&str], needs_root: bool) -> bool {
     let why = if number("SPANSCORE_TEST_DISKS", 0) == 0 {
         "`.ci/extended disks` runs it".to_owned()
@@ -103,7 +104,8 @@ fn filler(n: u64, size: usize) -> Vec<u8> {
     }])
 }
 
-/// Returns requests, each with the names of its spans: some fillers, then runs between fillers.
+/// Returns requests, each with the names or ids of its spans: some fillers, then runs between
+/// fillers.
 fn requests(present: u64) -> Vec<(Vec<String>, Vec<u8>)> {
     let mut requests = Vec::new();
     let add_filler = |requests: &mut Vec<_>, n: u64| {
@@ -235,7 +237,7 @@ fn ended(sidecar: &mut Running) -> Option<ExitStatus> {
     sidecar.child.try_wait().unwrap()
 }
 
-/// Returns the scores of a run without a journal and without a fault.
+/// Returns the scores of a run without a fault.
 async fn undisturbed(requests: &[(Vec<String>, Vec<u8>)]) -> BTreeMap<Vec<u8>, Vec<Span>> {
     let folder = tempfile::tempdir().unwrap();
     let backend = Backend::start().await;
@@ -256,7 +258,7 @@ async fn undisturbed(requests: &[(Vec<String>, Vec<u8>)]) -> BTreeMap<Vec<u8>, V
 }
 
 /// Checks that every acknowledged span has arrived, and that each score equals that of the
-/// undisturbed run. Returns the number of duplicate spans and scores.
+/// undisturbed run. Returns the numbers of spans and of scores that arrived more than once.
 fn check(
     what: &str,
     acknowledged: &[(Vec<String>, Vec<u8>)],

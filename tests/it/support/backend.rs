@@ -1,5 +1,5 @@
-//! A backend for tests. It accepts OTLP over gRPC and HTTP on a free loopback port, and stores the
-//! raw bytes of every request. It is built directly on hyper and shares no code with the sidecar.
+//! A backend for tests. It accepts OTLP over gRPC and HTTP on a loopback port, and stores the raw
+//! bytes of every request. It is built directly on hyper and shares no code with the sidecar.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -225,7 +225,8 @@ pub(crate) fn http(address: &str, request: &str, body: &[u8]) -> String {
     answer
 }
 
-/// Sends a request. Returns true if it was acknowledged. A killed sidecar does not respond.
+/// Sends a request. Returns true if it was acknowledged, and false also if a killed sidecar does
+/// not respond.
 pub(crate) fn is_acknowledged(address: &str, body: &[u8]) -> bool {
     let exchange = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(address)?;

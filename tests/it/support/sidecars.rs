@@ -40,9 +40,9 @@ const WHOLE: [&str; 5] = [
     "js-vercel-ai-sdk-v7/",
 ];
 
-/// Sends every recorded session through a sidecar. Sessions with one trace share a sidecar. A
-/// session with several traces gets a separate sidecar, because its traces complete each other's
-/// calls if they are judged in one slice.
+/// Sends recorded sessions through sidecars. Sessions with one trace share a sidecar. A session
+/// with several traces gets a separate sidecar, because its traces complete each other's calls if
+/// they are judged in one slice.
 pub(crate) async fn all_pass_through(scenarios: Vec<Scenario>, protocol: Protocol) {
     let is_of_one_trace = |scenario: &Scenario| replayed(&scenario.requests).0 <= 1;
     let (of_one, of_several): (Vec<_>, Vec<_>) = scenarios.into_iter().partition(is_of_one_trace);
@@ -58,8 +58,8 @@ pub(crate) async fn all_pass_through(scenarios: Vec<Scenario>, protocol: Protoco
     }
 }
 
-/// Sends these sessions through one sidecar. It must deliver exactly the sent bytes, and must
-/// extract the same calls from each session as a replay of that session alone.
+/// Sends these sessions through one sidecar. It must deliver exactly the sent bytes (JSON as
+/// protobuf), and must extract the same calls from each session as a replay of that session alone.
 async fn pass_through(scenarios: &[Scenario], protocol: Protocol) {
     let backend = Backend::start().await;
     // No trace closes before the sidecar stops.
@@ -296,7 +296,7 @@ async fn post_json(address: std::net::SocketAddr, signal: Signal, body: &[u8]) {
     );
 }
 
-/// Returns the signal of a recorded request, which its file name contains.
+/// Returns the signal that the file name of a recorded request contains.
 pub(crate) fn signal(file: &str) -> Signal {
     Signal::ALL
         .into_iter()

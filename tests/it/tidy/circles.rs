@@ -1,7 +1,7 @@
 //! Checks that imports inside a room form no cycle: at every level, the children of a module import
 //! each other in one direction only. An import by a descendant of a child counts as the child's
-//! import. An item that a module re-exports counts as the module's own. A child may import from its
-//! parent module, and the parent from its children.
+//! import. An item that a module re-exports counts as an item of the module that defines it. A
+//! child may import from its parent module, and the parent from its children.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +42,7 @@ fn a_circle_is_found_through_a_face_and_between_folders() {
     );
 }
 
-/// The imports of each module, as full paths without `crate`.
+/// The modules that each module imports from, as full paths without `crate`.
 struct Imports(BTreeMap<String, BTreeSet<String>>);
 
 impl Imports {

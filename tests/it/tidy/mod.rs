@@ -439,8 +439,8 @@ fn room_of(module: &str) -> &str {
     module.split("::").next().unwrap_or(module)
 }
 
-/// Returns the row of the longest room name that contains the module: `export::score_line` belongs
-/// to `export::score`.
+/// Returns the rooms that the module may import: the row with the longest name among the rooms that
+/// contain the module. For example, `export::score` contains `export::score_line`.
 fn allowed_of(module: &str) -> Option<&'static [&'static str]> {
     let rows: BTreeMap<usize, &'static [&'static str]> = MAY_IMPORT
         .iter()

@@ -1,5 +1,5 @@
 //! Checks that links between pages lead to existing files, and that the documentation lists every
-//! source module and every test module. Does not check the descriptions.
+//! room and every test module. Does not check the descriptions.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn pages() -> Vec<PathBuf> {
     pages.chain(roots.map(PathBuf::from)).collect()
 }
 
-/// Returns the link targets in a page, relative to its folder.
+/// Returns the paths of the files that a page links to, relative to the page's folder.
 fn linked(page: &str) -> impl Iterator<Item = &str> {
     page.match_indices("](").filter_map(|(at, opening)| {
         let target = page[at + opening.len()..].split([')', ' ']).next()?;

@@ -1,5 +1,5 @@
-//! Checks the table of attacks in `tests/hostile/README.md`: every test that it names exists, and
-//! it names every case that needs no special setup.
+//! Checks the table of attacks in `tests/hostile/README.md`: every row names a proof, every test
+//! and case that it names exists, and it names every case that needs no special setup.
 
 use std::path::Path;
 

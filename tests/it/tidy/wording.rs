@@ -1,14 +1,14 @@
-//! Checks comments, names and lines: headers and doc comments avoid a few unclear phrases, no type
-//! name is used twice, no line exceeds 100 columns, every linked heading exists, and no algorithm
-//! names a framework. Cannot check that a sentence is good English.
+//! Checks comments, names and lines: headers and doc comments avoid a few unclear phrases, no
+//! public type name is used twice except a few, no line exceeds 100 columns, every linked heading
+//! exists, and no algorithm names a framework. Cannot check that a sentence is good English.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::{Source, is_generated, read, room_of, sources, walk};
 
-/// Names of frameworks and their instrumentations. They belong only in the files of
-/// `judge/extract/spans/conventions` and in the documentation.
+/// Names of frameworks and their instrumentations. In the core, they belong only in the files of
+/// `judge/extract/spans/conventions` and in the table of `judge/extract/spans/keys.rs`.
 const FRAMEWORKS: &[&str] = &[
     "AutoGen",
     "Claude Code",
