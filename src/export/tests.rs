@@ -83,7 +83,7 @@ fn only_span(evaluation: Evaluation, settings: &Settings) -> Span {
         .remove(0)
 }
 
-/// Returns attributes as readable lines, each with its type.
+/// Returns attributes as readable lines. A value that is not a text has its type.
 fn lines(attributes: &[KeyValue]) -> String {
     let line = |pair: &KeyValue| match pair.value.as_ref().unwrap().value.as_ref().unwrap() {
         any_value::Value::StringValue(text) => format!("{}: {text}\n", pair.key),
@@ -512,8 +512,8 @@ fn argument_and_result_values_appear_nowhere_unless_asked_for() {
     ));
     let (request, page) = metrics::counted(&all);
     assert!(!contains(&request) && !contains(page.as_bytes()));
-    // Metrics contain no trace ids either, in any spelling: one series per trace would break any
-    // metrics backend.
+    // Metrics contain no trace ids either, as bytes or as text: one series per trace would break
+    // any metrics backend.
     assert!(!request.windows(16).any(|window| window == TRACE_ID) && !page.contains("4bf92f"));
     // Without the secret in the source the test could not fail.
     assert!(contains(

@@ -1,5 +1,5 @@
-//! Passes judgements of recorded and made-up runs to a page and calls its API, without a socket or
-//! a browser. Time is an argument. Only tests/page proves that a browser shows the page.
+//! Passes judgements of made-up runs to a page and calls its API, without a socket or a browser.
+//! Only tests/page proves that a browser shows the page.
 
 mod late_spans;
 
@@ -312,7 +312,7 @@ async fn spans_of_an_unknown_convention_come_with_the_setting_to_try() {
     assert_eq!(at(&found[0], ["/seen", "/service"]), json!([2, "legacy"]));
     let setting = found[0]["proposal"].as_str().unwrap();
     assert!(!found.to_string().contains("s3cret"));
-    // The configuration accepts the setting, and then recognises the call.
+    // A configuration with this setting loads, and the call is recognised.
     let mut sight = Sight::new(setting, 1 << 20);
     sight.judge_body(&body);
     let (_, list) = sight.get("/v1/runs").await;

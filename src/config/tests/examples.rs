@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::Given;
 use crate::config::examples;
 
-/// Returns the criterion that results from an entry.
+/// Returns the evaluator that results from each entry for a criterion with the evaluator
+/// `evaluate`.
 fn made(text: &str, evaluate: &Value) -> Vec<Value> {
     let criterion: Criterion =
         serde_json::from_value(json!({ "name": "registered", "evaluate": evaluate })).unwrap();

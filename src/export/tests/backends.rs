@@ -313,7 +313,7 @@ async fn an_unknown_span_is_retried_until_its_downstream_has_passed_it() {
     ten_minutes().await;
     phoenix.has_received(phoenix.received().len() + 2).await;
     assert_eq!(queued(&telemetry, "writer_phoenix"), 1);
-    // The downstream has received the judged span; only a later span is still queued.
+    // The downstream has received the judged span; only later spans are still queued.
     keep_spans(&spans).await;
     log.consume(0..3);
     eventually("the log has passed the span", || {

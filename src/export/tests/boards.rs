@@ -97,7 +97,8 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == ':'
 }
 
-/// Returns the names of metrics in a text; the series that our own rules record contain colons.
+/// Returns the names of metrics in a text, without the series that our own rules record, whose
+/// names contain colons.
 fn named(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c| !is_word(c))
         .filter(|word| word.starts_with("spanscore_") || word.starts_with("process_"))

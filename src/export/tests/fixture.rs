@@ -185,7 +185,7 @@ pub(super) fn with(evaluation: Evaluation, change: impl FnOnce(&mut Trajectory))
     }
 }
 
-/// Returns the previous evaluation of the same span, as revision 0 or 1.
+/// Returns a previous evaluation of the same span, with this verdict and revision.
 pub(super) fn previous(verdict: Verdict, revision: u32) -> Option<Previous> {
     Some(Previous {
         subject: trajectory().subject.map(|subject| subject.span_id),

@@ -1,5 +1,5 @@
 //! Tests which scores in a journal remain after a restart while a backend is down, after an orderly
-//! stop, and when the log is full. Every restart is orderly; `tests/it/kept_scores.rs` kills the
+//! stop, and when the log is full. Every restart is orderly; `tests/it/restarts.rs` kills the
 //! process.
 
 use std::collections::BTreeMap;
@@ -56,8 +56,8 @@ impl KeptExport {
         }
     }
 
-    /// Delivers for at most `within` and closes the log. Returns the numbers of undelivered and of
-    /// stored scores.
+    /// Delivers for at most `within` and closes the log. Returns the numbers of scores that are
+    /// lost (by shape) and that remain stored.
     async fn stop(self, within: Duration) -> (BTreeMap<&'static str, u64>, u64) {
         let deadline = tokio::time::Instant::now().into_std() + within;
         let left = self.running.drain(deadline).await;

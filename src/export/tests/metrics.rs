@@ -101,14 +101,14 @@ fn labels(attributes: &[KeyValue]) -> String {
         .to_owned()
 }
 
-/// Labels and value of each point that is not zero, in order.
+/// Returns the labels and the value of each point that is not zero, in order.
 fn counts(sum: &Sum) -> Vec<(String, i64)> {
     let mut counts = points(sum);
     counts.retain(|(_, n)| *n != 0);
     counts
 }
 
-/// Labels and value of each point, in order.
+/// Returns the labels and the value of each point, in order.
 fn points(sum: &Sum) -> Vec<(String, i64)> {
     use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
     let mut counts: Vec<_> = sum

@@ -1,5 +1,5 @@
-//! Tests the severity of a criterion in every output, and its absence if the criterion has none.
-//! The tests do not cover the page.
+//! Tests the severity of a criterion in score events, score spans, lines and metrics, and its
+//! absence if the criterion has none. The tests do not cover the page and the writers.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn critical() -> Evaluation {
     evaluation
 }
 
-/// Returns all outputs of an evaluation that describe its criterion.
+/// Returns an evaluation as an event, a score span, a JSON line, human-readable text and metrics.
 fn outputs(evaluation: &Evaluation) -> [String; 5] {
     let evaluations = std::slice::from_ref(evaluation);
     let events = score_event::request(evaluations, &event_settings(), END).unwrap();

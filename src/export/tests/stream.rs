@@ -23,7 +23,7 @@ fn stream() -> (Arc<ScoreStream>, Arc<Telemetry>) {
     (Arc::new(ScoreStream::new(telemetry.clone())), telemetry)
 }
 
-/// Returns the received content: a line's agent, or the number of lines lost before it.
+/// Returns the received content: a line's agent, the number of lines lost before it, or `end`.
 fn got(listener: &ScoreListener) -> Vec<String> {
     let line = |text: Bytes| {
         serde_json::from_slice::<Value>(&text).unwrap()["agent"]
@@ -186,7 +186,8 @@ fn who_leaves_makes_room_for_others() {
 }
 
 /// A stopping sidecar may need a long time to deliver its queue. A listener that reconnects in that
-/// time must be refused; otherwise it would get an empty stream and reconnect repeatedly.
+/// time must be refused unless it requests recent lines; otherwise it would get an empty stream and
+/// reconnect repeatedly.
 #[test]
 fn an_ended_stream_has_recent_lines_and_no_others() {
     let (stream, _) = stream();

@@ -1,5 +1,5 @@
-//! Tests that the cursor and prost read back the fields that the writer writes. `fuzz/wire.rs`
-//! compares the cursor with prost on generated requests.
+//! Tests that the cursor reads back the fields that the writer writes, and that the writer writes
+//! lengths as prost does. `fuzz/wire.rs` compares the cursor with prost on generated requests.
 
 use proptest::prelude::{any, prop, proptest};
 use prost::Message;

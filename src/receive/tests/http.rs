@@ -215,7 +215,8 @@ async fn every_signal_arrives_as_it_was_sent_over_both_versions_of_http() {
     served.assert_nothing_in_flight().await;
 }
 
-/// Returns a request of each signal with two items of an application and a score of ours.
+/// Returns a request of each signal with a score of ours, and with two items that only resemble one
+/// or are in our scope.
 fn with_scores() -> [(&'static str, &'static str, Value); 3] {
     let scope = |name: &str, items: &str, list: Value| {
         let mut group = json!({ "scope": { "name": name } });
@@ -283,7 +284,8 @@ async fn items_that_claim_to_be_our_scores_are_counted_and_dropped_if_so_configu
                 .counter("spanscore_receiver_scores_total", &labels);
             assert_eq!(counted, 1, "{signal} {scores:?}");
         }
-        // A request with only scores becomes empty, and its sender gets no error.
+        // If scores are dropped, a request with only scores becomes empty. Its sender gets no
+        // error.
         let [(_, path, mut only), ..] = with_scores();
         let groups = &mut only["resourceSpans"][0]["scopeSpans"];
         *groups = json!([groups[1].clone()]);

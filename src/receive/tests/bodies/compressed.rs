@@ -1,4 +1,4 @@
-//! Tests compressed bodies: their memory, damage, bombs, and several members in one body.
+//! Tests compressed bodies: their memory, damage, a huge window, and several members in one body.
 
 use super::{Chunks, limits, taken, text};
 use crate::receive::body::Framing;
