@@ -1,7 +1,6 @@
 //! Calls the API through its routes, without a socket, and checks its responses and the rules by
 //! which traces are judged afterwards. The tests do not prove that the OpenAPI document fits every
-//! response (schemathesis does that against a running sidecar), nor that other gRPC clients can use
-//! it.
+//! response, nor that other gRPC clients can use the API.
 
 mod abuse;
 mod calls;
@@ -75,7 +74,7 @@ fn etag(response: &Response<Body>) -> String {
         .unwrap_or_default()
 }
 
-/// Returns the criteria by which traces are judged, in order.
+/// Returns the names of the criteria by which traces are judged, in order.
 fn judged_by(register: &Register) -> Vec<String> {
     register
         .0

@@ -1,5 +1,5 @@
-//! Tests that a sidecar waits for the last requests. `tests/it/end_to_end` tests its behaviour over
-//! real ports.
+//! Tests that a sidecar waits for the last requests, and reports the time of the last one.
+//! `tests/it/end_to_end` tests its behaviour over real ports.
 
 mod reloads;
 mod rotated_headers;
@@ -84,7 +84,7 @@ async fn silence_since_the_start_is_reported_and_a_request_ends_it() {
     assert_eq!(log(5).await, "");
 }
 
-/// Collects the log.
+/// A writer that collects the log.
 struct Written(Arc<std::sync::Mutex<Vec<u8>>>);
 
 impl io::Write for Written {

@@ -110,7 +110,8 @@ pub(super) struct Served {
     _server: JoinSet<()>,
 }
 
-/// Limits requests to 1 MiB each and 2 MiB in flight; `change` overrides the limits.
+/// Starts a receiver that limits requests to 1 MiB each and 2 MiB in flight. `change` may change
+/// its settings.
 pub(super) async fn serve(change: impl FnOnce(&mut Config, &mut Budgets)) -> Served {
     let mut config = Config::default();
     config.receivers.otlp.max_request_size = config::ByteSize::mib(1);

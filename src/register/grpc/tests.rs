@@ -1,7 +1,7 @@
 //! Calls gRPC methods with HTTP/2 frames, without a socket, and compares the responses with those
 //! of REST. The client builds messages from their descriptors, not from the generated types. The
-//! tests do not prove that clients in other languages work; the Python client in
-//! docs/criteria-api.md does.
+//! tests do not prove that clients in other languages work, such as the Python client in
+//! docs/criteria-api.md.
 
 use axum::body::to_bytes;
 use http_body_util::BodyExt;
@@ -366,7 +366,7 @@ async fn rules_references_and_limits_are_judged_as_rest_judges_them() {
             .as_str()
             .is_some_and(|text| text.starts_with("3 calls were made"))
     );
-    // Scores and details are equal, too.
+    // Scores are equal, too, and both APIs send details.
     for (grpc, rest) in judged["evaluations"]
         .as_array()
         .into_iter()

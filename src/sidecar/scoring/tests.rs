@@ -134,8 +134,8 @@ fn a_trace_whose_spans_wait_in_the_queue_does_not_settle_without_them() {
         queue.senders[0].send(arrived).unwrap();
     };
     let arrived = now();
-    // All of these spans arrived at one moment, long before the settle time of this test, and
-    // reading them takes several rounds.
+    // All of these spans arrived at one moment. The settle time has passed since then, and reading
+    // the spans takes several rounds.
     send(arrived, vec![span(1, 1, ""), span(1, 2, "a")]);
     for trace in 10..=u8::MAX {
         send(arrived, vec![span(trace, 1, "")]);
@@ -179,7 +179,7 @@ async fn a_batch_that_finds_the_queue_full_is_unscored_and_its_traces_are_incomp
     drop(scoring);
     drop(go_on);
     threads.remove(0).join().unwrap();
-    // Half of the calls are missing, so the criterion does not certainly pass.
+    // Some of the calls are missing, so the criterion does not certainly pass.
     assert_eq!(
         judgements.iter().flatten().collect::<Told>(),
         [("not_evaluated", "incomplete", 0)]

@@ -7,7 +7,7 @@ use super::*;
 use crate::eventually::eventually;
 use crate::journal::{JournalFolder, Ledger, LogContents, LogSettings};
 
-/// Records every entry.
+/// Accounting that records every entry.
 #[derive(Debug, Default)]
 struct Notebook(Mutex<Vec<(&'static str, u64)>>);
 

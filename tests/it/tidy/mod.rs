@@ -60,7 +60,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("cli", &["*"]),
 ];
 
-/// Rooms that every room may import, because they do not depend on anything in spanscore.
+/// Rooms that every other room may import, because they do not depend on anything in spanscore.
 const GROUND: &[&str] = &["sync", "rfc3339"];
 
 /// The crates below the program; each is a folder of `src/`.

@@ -1,6 +1,6 @@
 //! Converts criteria to messages and back, and compares the messages' fields with those of the
-//! types that read documents. The tests do not prove that clients in other languages work; the
-//! Python client in docs/criteria-api.md does.
+//! types that read documents. The tests do not prove that clients in other languages work, such as
+//! the Python client in docs/criteria-api.md.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ fn criterion_message() -> MessageDescriptor {
     POOL.get_message_by_name("spanscore.v1.Criterion").unwrap()
 }
 
-/// Returns one criterion for each evaluator, with every field.
+/// Returns criteria that together have every evaluator and every field.
 fn every_evaluator() -> Vec<Value> {
     let of = |evaluate: Value| json!({ "name": "a", "evaluate": evaluate });
     vec![
@@ -124,7 +124,7 @@ fn every_evaluator() -> Vec<Value> {
     ]
 }
 
-/// Returns a rule of every template, with every field of each kind of template.
+/// Returns rules that together have every template and every field.
 fn every_rule() -> Vec<Value> {
     let mut rules = vec![
         json!({ "existence": { "a": "x" } }),

@@ -1,4 +1,4 @@
-//! Tests that `POST /v1/evaluate` judges trajectories and traces as `replay` does.
+//! Tests that `POST /v1/evaluate` judges trajectories and recorded traces.
 
 use crate::register::tests::*;
 

@@ -64,7 +64,7 @@ impl Behind {
         }
     }
 
-    /// Stores a request and offers its spans once they are durable.
+    /// Stores a request and offers its spans once the journal has the request.
     fn offer(&self, spans: Vec<Span>) {
         let body = request(Resource::default(), spans);
         let batch = scan::scan(&body, Some(&rules())).unwrap().batch;
@@ -84,7 +84,8 @@ impl Behind {
         unscored(&self.telemetry)
     }
 
-    /// Runs the threads until all batches and traces are judged.
+    /// Runs the threads until all batches and traces are judged. Returns the verdicts, and the
+    /// number of spans that became unscored in that time.
     fn judge(self) -> (Told, u64) {
         let unscored_before = self.unscored();
         drop(self.queue);

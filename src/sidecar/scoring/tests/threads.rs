@@ -126,7 +126,7 @@ fn what_all_threads_hold_is_added_up() {
 }
 
 /// Each of the two threads waits for the other one. If one of them did not continue, the test would
-/// take the whole timeout, and the recorded data would be missing.
+/// take the whole timeout.
 #[test]
 fn threads_that_stop_wait_until_all_have_noted_their_traces() {
     let (queue, workers) = two(1 << 20, [silent(), silent()]);
