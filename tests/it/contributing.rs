@@ -1,6 +1,6 @@
 //! Follows the worked examples of CONTRIBUTING.md literally, and writes the resulting source tree
-//! to `target/tmp/contributing`. `.ci/extended` builds that tree and runs its tests. This test
-//! proves only that every file and line named in the examples exists.
+//! to `target/tmp/contributing`. `.ci/extended` builds that tree and runs the tests of the
+//! examples. This test proves only that every file and line named in the examples exists.
 
 use std::fs;
 use std::path::{Path, PathBuf};

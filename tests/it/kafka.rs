@@ -106,7 +106,7 @@ pub(crate) fn spans(request: ExportTraceServiceRequest) -> impl Iterator<Item = 
     })
 }
 
-/// Returns a recorded session, and a request with many traces.
+/// Returns the requests of a recorded session, and a request with many traces.
 pub(crate) fn requests() -> Vec<Vec<u8>> {
     let read = |file| std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
     let span = |idx: u8| Span {

@@ -1,7 +1,7 @@
 //! Tests every command of the README. `.ci/run` runs the commands that build, and this test
 //! compares `.ci/run` with the README. All other commands run here, in order, each in a shell, in a
-//! folder with the examples of the repository. Blocks marked `text` need the reader's agent or
-//! backend; only their settings are validated.
+//! folder with the repository's folders `examples` and `deploy`. Blocks marked `text` need the
+//! reader's agent or backend; only their settings are validated.
 
 use std::path::Path;
 use std::process::Command;

@@ -79,7 +79,7 @@ fn run_of(trace: u64) -> Vec<Span> {
     spans_of_run(trace, &[], &calls)
 }
 
-/// Moves runs to the present. A run that began long ago would count as a recording, in which no
+/// Moves runs to the present. A run that ended long ago would count as a recording, in which no
 /// span can have been missed.
 fn at_present(spans: &mut [Span], present: u64) {
     const RECORDED: u64 = 1_700_000_000_000_000_000;

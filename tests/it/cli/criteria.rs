@@ -241,7 +241,8 @@ fn registrations_outlive_a_restart_with_a_state_file_and_a_hang_up_reloads() {
     );
     fs::write(folder.path().join("sidecar.yaml"), text.trim_end()).unwrap();
     running.signal(rustix::process::Signal::HUP);
-    // Query until the reload is visible. A reload reads the file twice, so it takes a moment.
+    // Query until the reload is visible. A reload reads the file at least twice, so it takes a
+    // moment.
     let both = (0..500)
         .map(|_| shell(folder.path(), "spanscore criteria list").1)
         .find(|list| list.contains("from-file"));

@@ -45,7 +45,8 @@ pub(super) struct Replica {
     told: Vec<Told>,
 }
 
-/// Returns a replica's settings: these values, and the program's defaults.
+/// Returns a replica's settings: these values (`settle` also for traces with a remote parent), the
+/// program's defaults for other timers, and no limits.
 pub(super) fn settings(settle: Duration, inactive: Duration, warm_up: Duration) -> Settings {
     Settings {
         settle,

@@ -190,8 +190,8 @@ impl Case<'_> {
     }
 
     /// Sends the requests from index `from` on, until one is not acknowledged. With `is_patient`,
-    /// repeats a refused request until the program ends. Returns the number of acknowledged
-    /// requests, including those before `from`.
+    /// repeats a refused request until it is acknowledged or the program ends. Returns the number
+    /// of acknowledged requests, including those before `from`.
     fn send(&self, sidecar: &mut Running, otlp: &str, from: usize, is_patient: bool) -> usize {
         let mut n_acknowledged = from;
         while let Some((_, body)) = self.requests.get(n_acknowledged) {
