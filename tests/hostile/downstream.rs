@@ -34,11 +34,11 @@ pub(crate) struct Downstream {
     serving: JoinHandle<()>,
 }
 
-/// Changes the behaviour of the downstream.
+/// A switch for the behaviour of the downstream.
 #[derive(Debug, Clone)]
 pub(crate) struct Switch(Arc<watch::Sender<Behaviour>>);
 
-/// Resets the downstream to good behaviour on drop.
+/// A guard that resets the downstream to good behaviour on drop.
 pub(crate) struct Reset(Switch);
 
 impl Switch {

@@ -22,7 +22,7 @@ use crate::innocent::get;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
     pub(crate) n_criteria: usize,
-    /// True for a criterion that searches results with a slow pattern.
+    /// True if a criterion searches results with a slow pattern.
     pub(crate) has_slow_patterns: bool,
     /// True if the OTLP ports use TLS.
     pub(crate) tls: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Setup {
     /// The export of a run of the innocent client that must outlast the attack; `None` without such
     /// a run.
     pub(crate) long_run: Option<LongRunExport>,
-    /// True for a journal of 32 MiB that stores undelivered requests.
+    /// True if a journal of 32 MiB stores undelivered requests.
     pub(crate) journal: bool,
     /// True if undelivered requests may still be queued at the end.
     pub(crate) may_queue: bool,

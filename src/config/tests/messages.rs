@@ -70,7 +70,7 @@ fn an_unknown_evaluator_is_shown_as_documented() {
     ");
 }
 
-/// A name for the case, and the text that is wrong.
+/// The name of each case, and a text that causes messages.
 const CASES: &[(&str, &str)] = &[
     // === syntax ===
     ("a tab", "forward:\n\ttimeout: 1s\n"),

@@ -1,6 +1,6 @@
 //! Tests that the boards, rules and documentation that we ship name only metrics and labels that
-//! exist. The tests do not prove that their queries are meaningful: `promtool` tests the rules,
-//! where it is installed (tests/it/backends).
+//! exist. The tests do not prove that the queries are meaningful: `promtool` tests the rules, where
+//! it is installed (tests/it/backends).
 
 use std::collections::BTreeSet;
 

@@ -70,9 +70,9 @@ fn bodies(disk: &ModelDisk, is_scored: bool, kinds: &'static [RecordKind]) -> Ve
     records.map(|record| record.body).collect()
 }
 
-/// Judges all traces, with `broken` while a disk stops at an operation, and cuts the power. Returns
-/// the marked traces, the traces whose scores all survived, and the oldest trace that is still
-/// needed.
+/// Judges all traces, then cuts the power. With `broken`, a disk stops at an operation before that.
+/// Returns the marked traces, the traces whose scores all survived, and the oldest trace that is
+/// still needed.
 fn judge(broken: Option<(bool, usize)>, kept: [Survival; 2]) -> (Vec<u8>, Vec<u8>, Option<u64>) {
     let [requests_disk, scores_disk] = [(); 2].map(|()| ModelDisk::default());
     let (requests, requests_thread) = start(&requests_disk, "requests", true);

@@ -77,8 +77,8 @@ pub(crate) fn reads_every_field(folder: &Path) {
     );
 }
 
-/// Returns the first item that begins with `head` and contains `says`, without the rest of the line
-/// of `head` and without the line `ObservedTimestamp`, whose time differs in every run.
+/// Returns the first item that begins with `head` and contains `says`, without the line of `head`
+/// and the line `ObservedTimestamp`, whose time differs in every run.
 fn block(text: &str, head: &str, says: &str) -> String {
     let ends = [
         "Span #",

@@ -145,7 +145,6 @@ pub(crate) fn told(criterion: &Value, label: &Value, score: &Value) -> Told {
     )
 }
 
-/// Sends the recorded session.
 pub(crate) fn send_recording(otlp: &str) {
     for file in RECORDING {
         let body = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();

@@ -1,5 +1,5 @@
-//! Tests expectations in spans, most of them with a recorded session of pydantic-ai 2 below spans
-//! of a test harness, which contain the expectations of the runs.
+//! Tests expectations in spans, mostly with a recorded session of pydantic-ai 2 below spans of a
+//! test harness. The harness's spans contain the expectations of the runs.
 
 use serde_json::Value;
 use tempfile::TempDir;

@@ -197,7 +197,7 @@ fn expand(tree: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the path from the crate's root; `None` for a path into another crate.
+/// Returns the path from the folder `src`; `None` for a path into another crate.
 fn absolute(module: &str, path: &[String], modules: &BTreeSet<&str>) -> Option<Vec<String>> {
     let mut base: Vec<String> = module.split("::").map(str::to_owned).collect();
     let mut path = path;
