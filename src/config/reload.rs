@@ -193,8 +193,8 @@ mod tests {
     fn a_new_kafka_password_needs_a_restart() {
         let with = |password: &str| {
             config(&format!(
-                "kafka: {{ brokers: [\"a:9092\"], sasl: {{ mechanism: PLAIN, username: u, password: \
-                 {password} }} }}\n"
+                "kafka: {{ brokers: [\"a:9092\"], sasl: {{ mechanism: PLAIN, username: u, \
+                 password: {password} }} }}\n"
             ))
         };
         let (_, needs_restart) = with("one").reloaded(with("two"));
