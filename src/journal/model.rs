@@ -274,13 +274,16 @@ impl StoredFile for DiskFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // After a failed sync, the unsynced bytes do not survive a power cut before the next sync.
+        // As on Linux, a failed sync loses the unsynced changes: they stay readable, but no later
+        // sync makes them durable.
         let done = self.disk.operation();
-        let inode = &mut self.disk.0.lock().inodes[self.inode];
+        let Inode {
+            durable, unsynced, ..
+        } = &mut self.disk.0.lock().inodes[self.inode];
+        let changes = std::mem::take(unsynced);
         if done.is_ok() {
-            inode.durable = inode.content.clone();
+            changes.iter().for_each(|change| apply(durable, change));
         }
-        inode.unsynced.clear();
         done
     }
 }

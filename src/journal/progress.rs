@@ -196,7 +196,7 @@ impl Progress {
     pub(super) fn touch(&mut self, unix_nanos: u64) -> io::Result<()> {
         let is_dirty = self.cursor.is_dirty;
         self.cursor.write(&*self.storage, &self.slot(unix_nanos))?;
-        self.cursor.is_dirty = is_dirty || self.has_moved;
+        self.cursor.is_dirty &= is_dirty || self.has_moved;
         self.has_moved = false;
         Ok(())
     }
@@ -304,6 +304,9 @@ impl CursorFile {
             number: self.number + 1,
             ..slot.clone()
         };
+        // A new file is durable immediately. If it were dirty, the next sync would make its only slot
+        // the one to overwrite.
+        let is_dirty = self.file.is_some();
         let written = match &self.file {
             Some(file) => file.write_at(&[&slot.encode()], SLOTS_AT[self.slot_idx]),
             None => self.replace(storage, &slot),
@@ -311,7 +314,7 @@ impl CursorFile {
         match written {
             Ok(()) => {
                 self.number = slot.number;
-                self.is_dirty = true;
+                self.is_dirty = is_dirty;
                 Ok(())
             }
             Err(error) => {
@@ -350,5 +353,41 @@ impl CursorFile {
         self.file = Some(file);
         self.slot_idx = 1;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::ModelDisk;
+    use super::*;
+
+    /// A cursor file that was just created has one slot, which no write may overwrite.
+    #[test]
+    fn the_only_slot_is_never_overwritten() {
+        let disk = ModelDisk::default();
+        let mut cursor = CursorFile::default();
+        let slot = CursorSlot {
+            number: 0,
+            low: 7,
+            durable: 9,
+            written: 1,
+            ranges: Vec::new(),
+            needed: None,
+        };
+        for low in [7, 8] {
+            let slot = CursorSlot {
+                low,
+                ..slot.clone()
+            };
+            cursor.write(&disk, &slot).unwrap();
+            cursor.sync().unwrap();
+        }
+        let file = disk.open(CURSOR).unwrap();
+        let lows = SLOTS_AT.map(|at| {
+            let mut bytes = vec![0; SLOT];
+            let n_read = file.read_at(&mut bytes, at).unwrap();
+            CursorSlot::decode(&bytes[..n_read]).unwrap().low
+        });
+        assert_eq!(lows, [7, 8]);
     }
 }

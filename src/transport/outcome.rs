@@ -212,13 +212,14 @@ impl DeliveryOutcome {
     }
 
     /// Returns the outcome if a gRPC peer, or a proxy in front of it, answered in plain HTTP: as
-    /// for OTLP/HTTP, except that 200 is a failure.
+    /// for OTLP/HTTP, except that success is a failure.
     pub(super) fn of_http_instead_of_grpc(status: u16, headers: &HeaderMap) -> Self {
         match status {
-            200 => Self::Refused {
+            200..300 => Self::Refused {
                 reason: "refused",
-                why: "HTTP 200 without a gRPC status: the endpoint does not speak OTLP/gRPC"
-                    .to_owned(),
+                why: format!(
+                    "HTTP {status} without a gRPC status: the endpoint does not speak OTLP/gRPC"
+                ),
             },
             _ => Self::of_http(status, headers, &[]),
         }

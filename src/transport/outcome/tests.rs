@@ -326,7 +326,7 @@ fn a_peer_without_grpc_is_distinguished_from_a_busy_proxy() {
         ))
     };
     assert_eq!(
-        [200, 401, 413, 503].map(word),
-        ["refused", "unauthenticated", "too_large", "retry"]
+        [200, 204, 401, 413, 503].map(word),
+        ["refused", "refused", "unauthenticated", "too_large", "retry"]
     );
 }
