@@ -106,6 +106,34 @@ impl SharedTraces {
     }
 }
 
+impl SharedAccess {
+    /// Waits for other threads. Returns false if one of them took longer than the patience.
+    pub(super) fn others_keep_up(&self, time: Now) -> bool {
+        let patience = match self.round {
+            Round::KeepsUp => PATIENCE,
+            Round::IsBehind => return true,
+            Round::Last => LAST_PATIENCE,
+        };
+        let (index, is_last) = (self.index, self.round == Round::Last);
+        let is_behind = |(other, thread): (usize, &Progress)| {
+            let is_due = thread.next_due.is_some_and(|due| due <= time.instant);
+            other != index && !thread.is_done && (is_last || is_due)
+        };
+        let until = now().instant + patience;
+        let mut state = self.shared.state.lock();
+        while state.threads.iter().enumerate().any(is_behind) {
+            let left = until.saturating_duration_since(now().instant);
+            if left.is_zero() {
+                return false;
+            }
+            let progress = &self.shared.progress;
+            let waited = progress.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+}
+
 impl CrossTraceAccess for SharedAccess {
     fn with<T>(&mut self, work: impl FnOnce(&mut CrossTraces) -> T) -> T {
         work(&mut self.shared.state.lock().cross_traces)
@@ -122,26 +150,6 @@ impl CrossTraceAccess for SharedAccess {
     }
 
     fn wait_for_others(&mut self, time: Now) {
-        let patience = match self.round {
-            Round::KeepsUp => PATIENCE,
-            Round::IsBehind => return,
-            Round::Last => LAST_PATIENCE,
-        };
-        let (index, is_last) = (self.index, self.round == Round::Last);
-        let is_behind = |(other, thread): (usize, &Progress)| {
-            let is_due = thread.next_due.is_some_and(|due| due <= time.instant);
-            other != index && !thread.is_done && (is_last || is_due)
-        };
-        let until = now().instant + patience;
-        let mut state = self.shared.state.lock();
-        while state.threads.iter().enumerate().any(is_behind) {
-            let left = until.saturating_duration_since(now().instant);
-            if left.is_zero() {
-                return;
-            }
-            let progress = &self.shared.progress;
-            let waited = progress.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
+        self.others_keep_up(time);
     }
 }

@@ -327,6 +327,12 @@ fn a_peer_without_grpc_is_distinguished_from_a_busy_proxy() {
     };
     assert_eq!(
         [200, 204, 401, 413, 503].map(word),
-        ["refused", "refused", "unauthenticated", "too_large", "retry"]
+        [
+            "refused",
+            "refused",
+            "unauthenticated",
+            "too_large",
+            "retry"
+        ]
     );
 }
