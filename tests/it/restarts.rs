@@ -138,10 +138,15 @@ async fn wait_for_scores(backend: &Backend, n_scores: usize) {
     .await;
 }
 
-/// Waits until `n_scores` scores of each shape are delivered. In the journal, the record of the
-/// delivery then precedes every request that is sent later.
-async fn wait_until_delivered(admin: &str, n_scores: usize) {
+/// Waits until `n_scores` scores of each shape are delivered, and the journal has recorded the
+/// delivery, so that a kill repeats none. The journal records a delivery within 10 ms.
+async fn wait_until_delivered(admin: &str, journal: &Path, n_scores: usize) {
     wait_for_both_shapes(admin, "spanscore_scores_sent_total", n_scores).await;
+    eventually("the journal has recorded the delivery", || {
+        let (_, text, _) = run(&["journal", journal.to_str().unwrap()]);
+        text.contains("/scores: nothing waits").then_some(())
+    })
+    .await;
 }
 
 /// Waits until this metric counts `n_scores` score spans and `n_scores` score events.
@@ -215,7 +220,8 @@ async fn traces_that_are_open_at_a_kill_are_judged_once_and_in_full() {
             send(&addresses[0], &spans[..1]);
         }
         wait_for_scores(&backend, N_CRITERIA * ((round + 1) * n_traces) as usize).await;
-        wait_until_delivered(&addresses[1], N_CRITERIA * n_traces as usize).await;
+        let n_new = N_CRITERIA * n_traces as usize;
+        wait_until_delivered(&addresses[1], &journal, n_new).await;
     }
     wait_for_scores(&backend, n_scores).await;
     sidecar.signal(Signal::TERM);
@@ -329,7 +335,7 @@ async fn scores_whose_backend_is_away_over_kills_arrive_once_and_unchanged() {
 
     let backend = Backend::start_at(&address).await;
     wait_for_scores(&backend, n_scores).await;
-    wait_until_delivered(&addresses[1], n_scores).await;
+    wait_until_delivered(&addresses[1], &journal, n_scores).await;
     sidecar.signal(Signal::TERM);
     assert_eq!(sidecar.ended().0, 0);
     let mut third = start_kept();
