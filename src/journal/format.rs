@@ -68,7 +68,7 @@ pub(super) struct Seal {
     pub(super) end: u64,
     /// The number of the last record.
     pub(super) last: u64,
-    /// The items of the segment.
+    /// The numbers of items in the segment.
     pub(super) counts: SignalCounts,
     /// See [`Segment::oldest`](super::segment::Segment::oldest).
     pub(super) oldest: u64,

@@ -231,7 +231,7 @@ pub struct Past {
     /// backwards. `None` if there was no readable cursor, or if records that scoring needs may be
     /// missing.
     pub silence: Option<Duration>,
-    /// Time of the opening. Before it, this process received no request.
+    /// Time of the opening. Before it, this process stored no request.
     pub opened_unix_nanos: u64,
 }
 
@@ -336,7 +336,7 @@ impl Opener {
                 since_unix_nanos: unix_nanos,
             });
         }
-        // Write the cursor before the first request. The next start then reads in the cursor since
+        // Write the cursor before the first request, so that the next start can read in it since
         // when no record is missing, even after a kill. If this write fails, the next one reports
         // the failure.
         let _ = progress.write(unix_nanos);

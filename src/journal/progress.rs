@@ -119,8 +119,8 @@ pub(super) struct Progress {
     durable: u64,
     needed: Needed,
     /// The time in the cursor of the previous process; `None` without such a cursor, without
-    /// scoring, and after scoring has rebuilt its traces. Until then each write repeats this time.
-    /// If this process ends early, the next start still measures the whole outage.
+    /// scoring, and after scoring has rebuilt its traces. Until then each write repeats this time,
+    /// so that the next start measures the whole outage even if this process ends early.
     stopped: Option<u64>,
     cursor: CursorFile,
     /// True if anything changed since the last write of the cursor.

@@ -115,8 +115,8 @@ pub(super) fn recover(
         recovery.consumed.insert(0..low);
         recovery.next_sequence = recovery.next_sequence.max(low);
     }
-    // A file that was being recycled when the process ended may still have its old name. The
-    // records of that name are consumed.
+    // If a kill interrupted the recycling of a file, the file may have a new head under its old
+    // name. Its old records are consumed.
     let mut next = u64::MAX;
     let mut kept = Vec::new();
     while let Some(candidate) = candidates.pop() {
@@ -317,7 +317,7 @@ impl<'a> Recovery<'a> {
             self.waits(segment.counts, segment.end - RECORDS_AT, segment.oldest);
             return true;
         }
-        // Scoring may need delivered records.
+        // All records are delivered, but scoring may need them.
         if self.consumed.rest_of(&range).is_empty() {
             return true;
         }

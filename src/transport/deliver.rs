@@ -31,7 +31,7 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(600);
 /// Delay before the journal is read again after a failure.
 const UNREAD_RETRY: Duration = Duration::from_secs(1);
 
-/// Items that were dropped at the deadline, by signal.
+/// Numbers of items that were dropped at the deadline, by signal.
 pub type Undelivered = BTreeMap<Signal, u64>;
 
 /// Delivers the requests of a [`Queue`] to a [`Recipient`].
@@ -111,7 +111,8 @@ impl<P: Recipient> Delivery<P> {
     }
 
     /// Delivers until the queue is closed and empty, or its deadline has passed. Then drops the
-    /// requests that are not in a journal, with the reason `shutdown`, and returns their items.
+    /// requests that are not in a journal, with the reason `shutdown`, and returns the numbers of
+    /// their items.
     pub async fn run(mut self) -> Undelivered {
         let heartbeat = self
             .telemetry

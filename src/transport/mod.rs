@@ -314,7 +314,8 @@ fn uri(destination: &Destination, signal: Signal) -> Result<Uri, hyper::http::Er
     uri_of(destination, path)
 }
 
-/// Returns the URI of a path at the destination. The path includes the base path and the query.
+/// Returns the URI of a path at the destination. `path` must be complete, with any base path and
+/// query.
 fn uri_of(destination: &Destination, path: String) -> Result<Uri, hyper::http::Error> {
     let endpoint = &destination.endpoint;
     let path: Result<PathAndQuery, InvalidUri> = path.try_into();

@@ -17,7 +17,7 @@ pub(super) const OVERHEAD: usize = 256;
 pub struct OutboundRequest {
     pub signal: Signal,
     pub body: Bytes,
-    /// Number of spans, log records or data points.
+    /// Number of spans, log records, data points or scores.
     pub n_items: u64,
     pub route: Route,
     pub peer: PeerId,

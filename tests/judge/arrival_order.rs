@@ -20,8 +20,8 @@ mod tests {
     use crate::support::captures as load;
     use crate::support::repetitions::number;
 
-    /// Number of random orders of arrival for each session; `.ci/extended properties` has more
-    /// rounds.
+    /// Number of random orders of arrival for each session; `.ci/extended properties` tests more of
+    /// them.
     const N_ARRIVALS: u64 = 1;
 
     /// Returns criteria: one for the trace, one for each agent run, one that reads arguments, one

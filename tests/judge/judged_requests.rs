@@ -420,7 +420,7 @@ fn the_criteria_of_a_trace_share_one_limit_and_a_run_cannot_spend_theirs() {
         vec![Verdict::NotEvaluated; 8 - n_passed],
         "the first criteria decide, the rest cannot"
     );
-    // The run's own expectation has a separate limit, at any position in the order.
+    // The run's own expectation has a separate limit.
     let carrying = [("spanscore.expect", expect.as_str())];
     let mut beside = verdicts(&criteria, 100, &carrying);
     assert_eq!(beside.pop(), Some(Verdict::Pass));

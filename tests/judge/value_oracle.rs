@@ -101,7 +101,8 @@ fn path() -> impl Strategy<Value = &'static str> {
     ])
 }
 
-/// Returns the number. It is a multiple of a quarter, so an `f64` represents it exactly.
+/// Returns the value as a number. Generated numbers are multiples of a quarter, so an `f64`
+/// represents them exactly.
 fn number(value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) => number.as_f64(),

@@ -184,8 +184,8 @@ fn usage_is_kept_only_for_those_who_read_it() {
         Node::new("agent", None, (0, 9), of_agent),
         Node::new("model", Some(0), (1, 2), usage),
     ];
-    // A selector on a usage attribute makes the scan store only that attribute. A limit that is
-    // registered later must not treat it as the recorded usage.
+    // A selector on a usage attribute makes the scan store that attribute, but not the other usage
+    // attributes. A limit that is registered later must not treat it as the recorded usage.
     let select = json!({ "attributes": { "gen_ai.usage.input_tokens": "5" } });
     let limit = json!({ "name": "c", "select": select, "evaluate": {
         "efficiency": { "max_output_tokens": 1 },

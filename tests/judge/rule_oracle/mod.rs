@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::support::calls::{Call, Written, judged};
 
-/// A call. It may not have ended, or may have unusable times.
+/// A call, possibly one that has not ended or has unusable times.
 #[derive(Debug, Clone)]
 struct Made {
     start: u64,
@@ -391,7 +391,7 @@ proptest! {
         prop_assert_eq!(evaluation.verdict == Verdict::Fail, !evaluation.offending().is_empty());
     }
 
-    /// The verdict holds for all possible values of the call that was not captured.
+    /// If the values of a call are unknown, the verdict holds for all possible values.
     #[test]
     fn a_verdict_holds_whatever_an_unknown_value_is(
         calls in calls(),

@@ -157,7 +157,8 @@ proptest! {
         );
         prop_assert_eq!(&details["actual"], &json!(m), "{}", said);
 
-        // The alignment proves the score: each match fits, and no match precedes an earlier one.
+        // The alignment proves the score: each match fits, and, if order matters, no matched call
+        // precedes the call of an earlier match.
         let number = |entry: &Value, key: &str| entry[key].as_u64().map(|n| n as usize - 1);
         let aligned = details["alignment"].as_array().expect("a list");
         let matches: Vec<(usize, usize)> = aligned

@@ -15,7 +15,7 @@ use crate::support::repetitions::number;
 /// Maximum number of a trajectory's calls for which criteria are made.
 const MAX_CALLS: usize = 5;
 
-/// Returns one random criterion of each kind; `.ci/extended properties` takes all of them.
+/// Returns one random criterion of each kind; `.ci/extended properties` uses up to 1,000 of each.
 pub(crate) fn some_about(trajectories: &[Arc<Trajectory>], random: &mut Rng) -> Vec<Value> {
     let n_of_kind = number("SPANSCORE_TEST_CRITERIA", 1) as usize;
     let mut by_kind: BTreeMap<String, Vec<Value>> = BTreeMap::new();

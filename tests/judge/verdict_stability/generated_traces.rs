@@ -194,7 +194,7 @@ impl Made<'_> {
         let args = match call.args {
             "{\"x\":\"one\"}" if call.bare => "one",
             "{\"n\":1000}" if self.random.bool() => "{\"n\":1000.0}",
-            // This wrapper changes what the model requested.
+            // This span reports other arguments than the model requested.
             _ if id.is_none() && self.random.u8(..8) == 0 => "{\"n\":10}",
             args => args,
         };

@@ -24,7 +24,7 @@ use crate::support::spans::{self, SpanCall, spans_of_run};
 const LOCAL: u16 = 0x101;
 const REMOTE: u16 = 0x301;
 
-/// Number of losses for each captured session; `.ci/extended properties` has more rounds.
+/// Number of losses for each captured session; `.ci/extended properties` tests more of them.
 const N_LOSSES: usize = 2;
 
 fn verdicts(judged: &Judged) -> BTreeMap<Subject, (&Evaluation, Verdict)> {
@@ -57,7 +57,8 @@ fn flagged(mut spans: Vec<Span>) -> Vec<Span> {
     spans
 }
 
-/// Returns the traces in which a remaining span shows that another span is missing.
+/// Returns the traces with a visible hole: the local parent of a remaining span is missing, or a
+/// top span has not ended.
 fn traces_with_holes(left: &[Span]) -> BTreeSet<TraceId> {
     let ids: BTreeSet<_> = left
         .iter()

@@ -274,8 +274,8 @@ impl<'a> FollowedPath<'a> {
 }
 
 impl<E> Score<E> {
-    /// Adds the evidence that the reader found missing, and the outcome for each of the evaluator's
-    /// paths.
+    /// Stores what the reader noticed: faults, missing and unusable values, and the outcome for
+    /// each path.
     fn read_by(&mut self, reader: CallReader<'_>, paths: &[FollowedPath<'_>]) {
         let CallReader { captured, fault } = reader;
         self.fault = fault;

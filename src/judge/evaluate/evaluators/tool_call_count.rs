@@ -172,7 +172,8 @@ impl Evaluate for ToolCallCount {
                     code(name),
                     count.text()
                 ));
-                // The calls above the number are to blame. Missing calls cannot be blamed.
+                // The calls beyond the highest allowed number are to blame. Missing calls cannot be
+                // blamed.
                 offending.extend(calls.skip(count.most().unwrap_or(usize::MAX)));
             }
             let (score, expected) = (if holds { "1.0" } else { "0.0" }, count.n);

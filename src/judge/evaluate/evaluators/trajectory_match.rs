@@ -549,7 +549,7 @@ impl TrajectoryMatch {
         }
     }
 
-    /// Returns the bounds of the score for the rest of a cut trace. The order of the list is always
+    /// Returns the bounds of the final score of a cut trace. The order of the list is always
     /// possible, so its pairs are certain. Where the order may change, pairing in any order gives
     /// the highest number of pairs.
     fn for_good(&self, mode: Mode, counted: &Counted, best: &Paired) -> (f64, f64) {
