@@ -54,9 +54,9 @@ pub use reported::{Marks, TraceMark};
 pub use rules::{InvalidRules, Rules};
 pub use split::split;
 
-/// A slice of closed traces that are judged together, and of evaluations that the sink receives
-/// together, ends when it reaches this many bytes. Senders decide how much falls due at the same
-/// time; slices bound the memory.
+/// Bytes at which a slice ends. A slice consists of closed traces that are judged together, or of
+/// evaluations that the sink receives together. Senders decide how much falls due at the same time;
+/// slices bound the memory.
 const MAX_SLICE: usize = 256 << 10;
 
 /// Number of inserted spans and log records between two calls of [`JudgementSink::beat`].

@@ -116,8 +116,8 @@ enum Codec {
 }
 
 impl Decoder {
-    /// Decompresses a piece of the body and appends it to `output`. Whenever the capacity is used
-    /// up, calls `grow` with the number of unread bytes of the piece.
+    /// Decompresses a piece of the body and appends it to `output`. Whenever `output` is full,
+    /// calls `grow` with the number of unread bytes of the piece.
     pub(super) fn feed(
         &mut self,
         mut input: &[u8],

@@ -160,8 +160,7 @@ impl Settings {
     }
 }
 
-/// Answers OTLP requests over both transports on either port: users mix the ports up, and accepting
-/// both costs nothing.
+/// Answers OTLP requests over both transports on either port, because users mix the ports up.
 #[derive(Clone)]
 pub struct Receiver(Arc<ReceiverShared>);
 

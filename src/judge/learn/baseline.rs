@@ -14,8 +14,7 @@ use crate::extract::Trajectory;
 /// The version of the file format.
 const VERSION: u64 = 1;
 
-/// Maximum number of rows in a group. That number suffices for any comparison, and needs about 20
-/// KB.
+/// Maximum number of rows in a group. That number suffices for a comparison, and needs about 20 KB.
 const MAX_ROWS: usize = 1000;
 
 /// The tool sequences and effort of good runs, by group.
@@ -226,7 +225,7 @@ pub(super) fn duration_ms(run: &Trajectory) -> Option<u64> {
             (starts.min()?, ends.max()?)
         }
     };
-    // If the start or the end is invalid, the span has not ended, or its calls were read from
+    // The start or the end is invalid if the span has not ended, or if the calls were read from
     // messages.
     (start > 0 && end >= start).then(|| (end - start) / 1_000_000)
 }

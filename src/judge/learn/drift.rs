@@ -79,7 +79,7 @@ pub struct GroupDrift {
     pub new_tools: Vec<String>,
     /// Tools that only the baseline's runs called; empty if the window has no runs.
     pub vanished_tools: Vec<String>,
-    /// The ten most frequent sequences that occur only in the window, with their shares.
+    /// The most frequent sequences that occur only in the window, at most ten, with their shares.
     pub new_variants: Vec<(Vec<String>, f64)>,
 }
 

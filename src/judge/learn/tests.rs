@@ -383,7 +383,8 @@ fn a_shift_of_every_agent_is_found_however_many_there_are() {
 
 #[test]
 fn windows_of_the_same_kind_raise_no_alarm() {
-    // 100 windows at p = 0.01: the goal allows two alarms, Holm's correction promises one.
+    // 100 windows at p = 0.01: the goal allows two alarms, Holm's correction promises at most one
+    // on average.
     for (runs, n_baseline, n_window) in [(shops as Runs, 120, 40), (wanders, 60, 20)] {
         let baseline = Baseline::new(&grouped(&runs(1, n_baseline, Shift::None)));
         let n_alarms = (0..100)

@@ -251,7 +251,7 @@ impl Alignment<'_> {
 }
 
 /// Formats both sequences as one: `validate_user, +create_order, check_inventory, -create_order`.
-/// Long sequences are cut around the first difference.
+/// Of a long sequence, shows only the part around the first difference.
 impl fmt::Display for Alignment<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let items = self.items();

@@ -1,11 +1,11 @@
 //! Finds the longest common subsequence of two sequences of interned names. If there are several,
-//! finds the one that the reference evaluators find.
+//! finds the one that the evaluators of other tools, which we reproduce, find.
 //!
-//! The reference evaluators fill a table over (actual i, expected j) and walk back from its end. A
-//! row of the table rises by 0 or 1 from column to column, so we store one bit per column and
-//! compute a row a machine word at a time (Hyyrö, "Bit-parallel LCS-length computation revisited",
-//! 2004). The walk back needs only these bits: if the names differ, `dp[i-1][j] > dp[i][j-1]` is
-//! true if and only if row i rises at column j.
+//! Those evaluators fill a table over (actual i, expected j) and walk back from its end. A row of
+//! the table rises by 0 or 1 from column to column, so we store one bit per column and compute a
+//! row a machine word at a time (Hyyrö, "Bit-parallel LCS-length computation revisited", 2004). The
+//! walk back needs only these bits: if the names differ, `dp[i-1][j] > dp[i][j-1]` is true if and
+//! only if row i rises at column j.
 
 /// Maximum cells of the table: docs/design.md#criteria-and-evaluators.
 const MAX_CELLS: usize = 4_096 * 4_096;
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the subsequence found in a full table, as the reference evaluators find it.
+    /// Returns the subsequence found in a full table, as the evaluators that we reproduce find it.
     fn by_table(actual: &[u32], expected: &[u32]) -> Vec<(usize, usize)> {
         let mut dp = vec![vec![0_u32; expected.len() + 1]; actual.len() + 1];
         for i in 1..=actual.len() {

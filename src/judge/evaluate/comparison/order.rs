@@ -60,9 +60,9 @@ pub(crate) enum Near {
 
 impl Intervals {
     /// Ranks the starts and ends. At the same instant, calls retain their order in the list, and
-    /// each call starts before it ends. Calls read from model messages have no times: unless no
-    /// calls count as concurrent, calls of one reply do. A call without a known time overlaps all
-    /// calls and is near to each of them.
+    /// each call starts before it ends. Calls read from model messages have no times; with
+    /// `Interval`, calls of one reply count as concurrent, as with `Reply`. A call without a known
+    /// time overlaps all calls and is near to each of them.
     pub(crate) fn new(trajectory: &Trajectory, concurrency: Concurrency) -> Self {
         let concurrency = match (trajectory.from_messages, concurrency) {
             (true, Concurrency::Interval) => Concurrency::Reply,

@@ -41,8 +41,7 @@ impl Verdict {
         }
     }
 
-    /// Returns the value of the reference's fields `success` and `passed`; `None` if there is no
-    /// verdict.
+    /// Returns the value of `success` or `passed` in the details; `None` if there is no verdict.
     pub(crate) fn success(self) -> Option<bool> {
         match self {
             Self::Pass => Some(true),
@@ -105,7 +104,7 @@ pub(crate) struct Score<E> {
     pub(crate) missing: Missing,
     /// The first value that the criterion could not use.
     pub(crate) unusable: Option<UnusableValue>,
-    /// The criterion's paths at which calls have values.
+    /// The criterion's paths at which some call, or no call, has a value.
     pub(crate) paths: PathsSeen,
     pub(crate) n_expected: usize,
     /// The units of work spent on searching texts with patterns.
@@ -164,8 +163,8 @@ pub(crate) struct Rendered {
     pub(crate) offending: Vec<usize>,
     /// Rows that show expectations next to calls.
     pub(crate) rows: Vec<AlignmentRow>,
-    /// The evaluator's details, a JSON object; fields that a reference evaluator has, too, are
-    /// named as there.
+    /// The evaluator's details, a JSON object. If we reproduce an evaluator of another tool, fields
+    /// that it has, too, have the same names.
     pub(crate) details: Value,
 }
 

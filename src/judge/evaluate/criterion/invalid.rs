@@ -28,8 +28,8 @@ pub struct InvalidCriterion {
 }
 
 impl InvalidCriterion {
-    /// Creates an invalid criterion for every trajectory; its revision is derived from `text`: the
-    /// rejected text, or the id of the run's example.
+    /// Creates an invalid criterion that selects every trajectory; its revision is derived from
+    /// `text`: the rejected text, or the id of the run's example.
     pub(crate) fn new(
         name: &str,
         evaluator: &'static str,

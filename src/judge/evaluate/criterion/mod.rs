@@ -94,8 +94,8 @@ impl Criterion {
         criterion
     }
 
-    /// Creates a criterion for every trajectory, with the evaluator's default threshold unless
-    /// `threshold` is given.
+    /// Creates a criterion that selects every trajectory, with the evaluator's default threshold
+    /// unless `threshold` is given.
     pub(crate) fn of_all(name: &str, evaluate: Evaluator, threshold: Option<f64>) -> Self {
         let mut criterion = Self {
             name: name.to_owned(),

@@ -23,7 +23,7 @@ pub struct Selector {
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Glob")]
     pub service: Option<Glob>,
-    /// Name of the topmost span above the evaluated span.
+    /// Name of the topmost span at or above the evaluated span.
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Glob")]
     pub root: Option<Glob>,

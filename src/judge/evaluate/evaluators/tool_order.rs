@@ -67,16 +67,16 @@ pub struct ExpectedTool {
     /// The arguments, equal as JSON; any arguments if left out or null.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Map<String, Value>>,
-    /// Not judged; must be null, as the reference exports it.
+    /// Not judged; only null is accepted.
     #[serde(default, deserialize_with = "not_judged", skip_serializing)]
     pub agent_name: (),
-    /// Not judged; must be null, as the reference exports it.
+    /// Not judged; only null is accepted.
     #[serde(default, deserialize_with = "not_judged", skip_serializing)]
     pub result_dependencies: (),
-    /// Not judged; must be null, as the reference exports it.
+    /// Not judged; only null is accepted.
     #[serde(default, deserialize_with = "not_judged", skip_serializing)]
     pub action_dependencies: (),
-    /// Not judged; must be null, as the reference exports it.
+    /// Not judged; only null is accepted.
     #[serde(default, deserialize_with = "not_judged", skip_serializing)]
     pub require_all: (),
 }

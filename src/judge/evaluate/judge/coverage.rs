@@ -72,9 +72,9 @@ struct Tally {
     n_alarms: u64,
     /// The number of evaluations in which the criterion could not use a value.
     n_unusable: usize,
-    /// Describes the first such value.
+    /// The description of the first such value.
     unusable: Option<String>,
-    /// The criterion's paths at which calls have values, in all evaluations.
+    /// The criterion's paths at which some call, or no call, has a value, in all evaluations.
     paths: PathsSeen,
     /// The last counted trajectory of each pipeline. With `scope: agent`, a trajectory can have
     /// many evaluations but counts once, even if evaluations of two pipelines alternate.

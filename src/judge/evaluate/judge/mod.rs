@@ -225,7 +225,7 @@ pub fn withdraw(
                 Some(run) => trajectory.for_agent_run(run, &[]),
                 None => trajectory.with_calls(Vec::new()),
             };
-            // The score was reported under the id of a span that is not a run any more.
+            // The span may not be a run any more, but the score was reported under its id.
             if let Some(subject) = &mut narrowed.subject {
                 subject.span_id = span_id;
             }

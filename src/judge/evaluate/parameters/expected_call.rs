@@ -17,7 +17,8 @@ use super::optional::not_judged;
 #[serde(transparent)]
 pub struct ExpectedCall(NameAndArgs);
 
-/// An expected call. Google's ADK writes null for absent fields of its `FunctionCall`.
+/// An expected call. Google's ADK writes null for absent fields of its `FunctionCall`, so null
+/// counts as absent.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ExpectedCall")]

@@ -1,6 +1,6 @@
-//! Recognises fields that the reference documents spell or nest differently, and rejects them with
-//! the right spelling. (`config` converts camel case, and unwraps the maps that the references put
-//! around the fields.)
+//! Recognises fields that the documents of other tools spell or nest differently, and rejects them
+//! with the right spelling. (`config` converts camel case, and unwraps the maps that those
+//! documents put around the fields.)
 
 use std::collections::BTreeMap;
 use std::fmt;

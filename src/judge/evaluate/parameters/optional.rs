@@ -1,5 +1,6 @@
 //! Parses optional fields. [`written`] rejects null, because null would silently expect nothing.
-//! [`not_judged`] accepts only null, for fields that only a reference's export writes.
+//! [`not_judged`] accepts only null. It is for fields that another tool, such as Google's ADK,
+//! exports with its expected calls and that we do not judge.
 
 use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer};

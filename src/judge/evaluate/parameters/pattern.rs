@@ -21,13 +21,13 @@ const MAX_CACHE_SIZE: usize = 256 << 10;
 const MAX_NESTING: u32 = 100;
 
 /// An unanchored regular expression in the syntax of the `regex` crate. `\d`, `\w` and `\b` (and
-/// `\D`, `\W`, `\B`) are ASCII, as in the reference; `\s` is Unicode white space. `.` and literals
-/// match whole characters of any script.
+/// `\D`, `\W`, `\B`) are ASCII; `\s` is Unicode white space. `.` and literals match whole
+/// characters of any script.
 ///
 /// The `regex` crate can only switch all classes to ASCII together, and then `.` matches a single
 /// byte of a character. So we parse the pattern and write out the ASCII classes: `\d` becomes
-/// `[0-9]`. One difference from the reference remains: `(?i)[\w]` also matches `ſ` and the Kelvin
-/// sign, which case-fold to `s` and `k`.
+/// `[0-9]`. One exception remains: `(?i)[\w]` also matches `ſ` and the Kelvin sign, which case-fold
+/// to `s` and `k`.
 #[derive(Clone)]
 pub struct Pattern {
     source: String,

@@ -86,7 +86,7 @@ pub(crate) enum Breach {
     BarredBeside(usize),
     /// A forbidden partner exists.
     Together(usize),
-    /// The number of calls made and of calls that ended, and some calls above the maximum.
+    /// The number of calls made and of calls that ended, and some calls beyond the maximum.
     Count {
         n_made: usize,
         n_ended: usize,

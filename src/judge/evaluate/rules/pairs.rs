@@ -63,9 +63,9 @@ pub(crate) struct Answers {
     pub(crate) tally: Tally,
     /// True if the search budget ran out.
     pub(crate) is_exhausted: bool,
-    /// True if an answer is open.
+    /// True if an answer is unknown.
     pub(crate) is_open: bool,
-    /// True if an answer is open because a call may have been made before the trace began.
+    /// True if an answer is unknown because a call may have been made before the trace began.
     pub(crate) wants_earlier: bool,
     /// True if the answers depend on a call whose time is unknown.
     pub(crate) is_unplaced: bool,
