@@ -126,7 +126,8 @@ impl JudgedMarks {
             let number = state.n_writes;
             state.n_writes += 1;
             state.writing.insert(number, oldest);
-            // A log that refuses the record runs the callback immediately.
+            // If the log refuses the record immediately, it runs the callback here, which locks
+            // `state`.
             drop(state);
             let bytes = Bytes::from(bytes);
             let record = Record::judged(self.shared.log.unix_nanos(), bytes.clone());

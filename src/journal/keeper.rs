@@ -110,7 +110,7 @@ impl Debug for Opening {
 #[derive(Debug, Clone, Copy)]
 struct Status {
     refuses: Option<AppendError>,
-    /// Bytes of records that can still be appended.
+    /// Bytes of the largest record that can be appended.
     room: u64,
     /// Every record below this number is consumed.
     low: u64,
@@ -173,7 +173,8 @@ impl JournalLog {
 
     /// Appends a record. Never waits: `done` gets the outcome on the journal's thread. If the log
     /// is almost full, records of the senders that use most of it are refused immediately, on the
-    /// caller's thread; so are all records while the thread's inbox is full.
+    /// caller's thread; so are all records while the thread's inbox is full, or after the thread
+    /// has ended.
     pub fn append(&self, record: Record, done: Done) {
         let budget = &self.shared.budget;
         let charge = record

@@ -336,9 +336,9 @@ impl Opener {
                 since_unix_nanos: unix_nanos,
             });
         }
-        // Write the cursor before the first request, so that the next start can read in it since
-        // when no record is missing, even after a kill. If this write fails, the next one reports
-        // the failure.
+        // Write the cursor before the first request. It contains the time since when the log is
+        // complete, which the next start needs even after a kill. If this write fails, the next one
+        // reports the failure.
         let _ = progress.write(unix_nanos);
         let consumed = progress.consumed().clone();
         let last = LastRecords::find(Arc::clone(&storage), &index);

@@ -233,7 +233,7 @@ impl Progress {
 /// other one is overwritten, so that one slot is intact after every crash.
 #[derive(Debug, Default)]
 pub(super) struct CursorFile {
-    /// `None` before the first write, and after a failed write or sync, because the file cannot be
+    /// `None` while there is no file, and after a failed write or sync, because the file cannot be
     /// trusted after a failure.
     file: Option<Arc<dyn StoredFile>>,
     /// The slot to write next.

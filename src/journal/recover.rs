@@ -37,7 +37,7 @@ pub(super) struct Scan {
 }
 
 /// Scans all bytes after a segment's head. `next` is the first record of the next segment, if there
-/// is one. Every record below `durable` was acknowledged.
+/// is one. The cursor counts every record below `durable` as durable.
 pub(super) fn scan(bytes: &[u8], head: &SegmentHead, next: Option<u64>, durable: u64) -> Scan {
     let limit = next.unwrap_or(u64::MAX);
     let mut scan = Scan::default();

@@ -66,7 +66,8 @@ pub(super) struct Recovered {
     /// The segment with a torn tail: its last group was written only in part, and was never
     /// acknowledged.
     pub torn: Option<String>,
-    /// True if the cursor could not be read, so that delivered records may be delivered again.
+    /// True if there are segments but no readable cursor, so that delivered records may be
+    /// delivered again.
     pub is_cursor_lost: bool,
     /// The time in the cursor: see [`CursorSlot::written`].
     pub stopped: Option<u64>,
@@ -193,7 +194,7 @@ struct Recovery<'a> {
     damaged: &'a dyn Storage,
     segments: Vec<Segment>,
     consumed: Consumed,
-    /// Every record below this number was acknowledged.
+    /// The cursor counts every record below this number as durable.
     durable: u64,
     next_sequence: u64,
     next_group: u64,
@@ -510,7 +511,7 @@ impl<'a> Recovery<'a> {
 }
 
 /// Copies damaged bytes, so that people can inspect them. Returns the name of the copy; `None` if
-/// it could not be written.
+/// there are no bytes, or if the copy could not be written.
 pub(super) fn set_aside(
     damaged: &dyn Storage,
     name: &str,

@@ -215,7 +215,7 @@ impl Store {
         segments + self.spares.iter().map(|(_, size)| size).sum::<u64>()
     }
 
-    /// Returns the bytes of records that can still be appended.
+    /// Returns the bytes of the largest record that can be appended.
     pub(super) fn room(&self) -> u64 {
         if self.settings.drops_oldest {
             return self.settings.max_size.saturating_sub(RECORDS_AT);

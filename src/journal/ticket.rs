@@ -9,10 +9,10 @@ use tokio::sync::Notify;
 use super::keeper::JournalLog;
 use crate::sync::Mutex;
 
-/// A piece of work; the default is work that nobody waits for. The owner calls [`Self::done`] once
-/// the work is delivered, permanently refused, dropped and counted, or, if the work is scores,
-/// journaled. If a ticket is dropped without this call, its work counts as undone, and with a
-/// journal a restart repeats it.
+/// A ticket for a piece of work; the default ticket is for work that nobody waits for. The owner
+/// calls [`Self::done`] once the work is delivered, permanently refused, dropped and counted, or,
+/// if the work is scores, journaled. If a ticket is dropped without this call, its work counts as
+/// undone, and with a journal a restart repeats it.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Ticket(Option<Arc<Work>>);

@@ -162,8 +162,8 @@ pub(super) struct QueuedRequest {
     /// Time of the first such answer after all requests below `spans_end` were delivered or
     /// dropped.
     unknown_since: Option<Instant>,
-    /// The ticket of the request. It is done when the request is delivered, refused or dropped,
-    /// except at a shutdown.
+    /// The ticket of the request. It is done when the request is delivered, refused or dropped, but
+    /// not at a shutdown or if the log evicted its record.
     ticket: Ticket,
 }
 

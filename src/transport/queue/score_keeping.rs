@@ -7,7 +7,7 @@ use crate::journal::{LostRecord, Record, Ticket};
 
 impl Queue {
     /// Enqueues scores, in the journal if there is one. Never waits. `ticket` is done once the
-    /// scores are journaled, delivered or dropped.
+    /// scores are journaled, delivered or dropped, but not if they are dropped at a shutdown.
     pub fn send(&self, request: OutboundRequest, ticket: Ticket) {
         let cost = request.cost();
         let mut state = self.state();
