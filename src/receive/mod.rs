@@ -84,8 +84,8 @@ pub enum Acknowledgement {
 pub struct Settings {
     limits: BodyLimits,
     pass_headers: Vec<HeaderName>,
-    /// True if requests are forwarded, and neither `pass_headers` nor `forward.headers` sets an
-    /// `authorization`.
+    /// True if requests are forwarded, `pass_headers` does not pass `authorization`, and
+    /// `forward.headers` does not set it.
     drops_authorization: bool,
     received_scores: config::ReceivedScores,
     cors: Cors,

@@ -149,8 +149,9 @@ impl DriftReport {
     }
 }
 
-/// Compares groups of runs with a baseline. A group that has fewer than `min_runs` in the baseline
-/// or in the window has no measured values. The order of the runs does not matter.
+/// Compares groups of runs with a baseline. A group that has fewer than `min_runs` stored runs in
+/// the baseline, or fewer runs in the window, has no measured values. The order of the runs does
+/// not matter.
 pub fn compare(
     baseline: &Baseline,
     window: &BTreeMap<GroupKey, Vec<&Trajectory>>,

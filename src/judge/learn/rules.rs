@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::evaluate::{Concurrency, Intervals};
 use crate::extract::{ToolCall, Trajectory};
 
-/// Maximum number of tools in a group that are compared in pairs; the most frequent tools are used.
+/// Maximum number of tools of a group for which rules are learned; the most frequent tools are
+/// used.
 const MAX_TOOLS: usize = 200;
 
 /// Highest `max` of a learned `absence` rule. A higher maximum may be a coincidence.
@@ -118,7 +119,8 @@ struct Calls<'a> {
     last_answer: Moment,
 }
 
-/// A run: the calls of each compared tool, and the tools of the first and the last call.
+/// A run: the calls of each tool for which rules are learned, and the tools of the first and the
+/// last calls.
 struct RunCalls<'a> {
     by_tool: BTreeMap<usize, Calls<'a>>,
     init: Option<&'a str>,
@@ -156,7 +158,7 @@ fn frequencies<'a>(runs: &[&'a Trajectory]) -> BTreeMap<&'a str, usize> {
     frequency
 }
 
-/// Returns the number of tools that are not compared because these runs call more than `MAX_TOOLS`.
+/// Returns the number of tools without rules because these runs call more than `MAX_TOOLS` tools.
 pub fn n_tools_left_out(runs: &[&Trajectory]) -> usize {
     frequencies(runs).len().saturating_sub(MAX_TOOLS)
 }

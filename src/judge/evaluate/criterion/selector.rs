@@ -27,7 +27,7 @@ pub struct Selector {
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Glob")]
     pub root: Option<Glob>,
-    /// Name of the agent; empty for a trajectory without an agent.
+    /// Name of the agent or of the evaluated agent run; empty for a trajectory without an agent.
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Glob")]
     pub agent: Option<Glob>,

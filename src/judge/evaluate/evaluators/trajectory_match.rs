@@ -117,7 +117,7 @@ pub struct TrajectoryMatch {
     )]
     #[schemars(with = "MatchScore")]
     pub score: Option<MatchScore>,
-    /// The name of another tool's score, which sets everything else.
+    /// The name of another tool's score; it sets all other fields except `expected`.
     #[serde(
         default,
         deserialize_with = "written",
