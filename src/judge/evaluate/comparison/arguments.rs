@@ -64,7 +64,8 @@ pub(crate) enum ArgsDifference {
 pub(crate) enum KeyDifference {
     Missing(String),
     Differs(String),
-    /// The key's value contains a number that JSON cannot represent, so it cannot be compared.
+    /// The key's value cannot be compared: it contains NaN, an infinity, or a number outside the
+    /// range of an `f64`.
     Incomparable(String),
     NotExpected(String),
 }

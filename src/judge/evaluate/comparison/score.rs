@@ -100,7 +100,7 @@ pub(crate) struct Score<E> {
     pub(crate) fault: Option<CallError>,
     /// True if the rest of a cut trace may contain a call to which the criterion cannot be applied.
     pub(crate) may_fault: bool,
-    /// Evidence that the evaluator needed but that was not captured.
+    /// The reasons why the evaluator may not be able to decide.
     pub(crate) missing: Missing,
     /// The first value that the criterion could not use.
     pub(crate) unusable: Option<UnusableValue>,
@@ -226,7 +226,9 @@ pub(crate) struct PathsSeen {
     pub(crate) nowhere: u64,
 }
 
-/// Evidence that an evaluator needed but that was not captured.
+/// The reasons why an evaluator may not be able to decide: evidence that was not captured or cannot
+/// be used, and limits that a comparison exceeded. If there is no verdict, the explanation names the
+/// reasons.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Missing {
     /// True if no call of the trajectory has arguments.
@@ -289,7 +291,7 @@ pub(crate) enum UnknownTokens {
 }
 
 impl Missing {
-    /// Returns true if no evidence is missing.
+    /// Returns true if there are no reasons.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -453,7 +453,7 @@ impl<'de> Deserialize<'de> for Number {
                 Err(E::custom(refused(n)))
             }
 
-            // serde_json passes other numbers as a map that only `Number` can parse.
+            // serde_json passes other numbers as a map that only `serde_json::Number` can parse.
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Number, A::Error> {
                 let number = serde_json::Number::deserialize(MapAccessDeserializer::new(map))
                     .map_err(|_| A::Error::invalid_type(Unexpected::Map, &self))?;

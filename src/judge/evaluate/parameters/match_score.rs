@@ -1,5 +1,5 @@
-//! The scores of a match with a reference, their formulas, and presets that reproduce the scores of
-//! other tools.
+//! The scores of calls that are compared with expected calls, the formulas of these scores, and
+//! presets that reproduce the scores of other tools.
 
 use std::borrow::Cow;
 
