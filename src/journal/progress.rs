@@ -304,8 +304,8 @@ impl CursorFile {
             number: self.number + 1,
             ..slot.clone()
         };
-        // A new file is durable immediately. If it were dirty, the next sync would make its only slot
-        // the one to overwrite.
+        // A new file is durable immediately. If it were dirty, the next sync would make its only
+        // slot the one to overwrite.
         let is_dirty = self.file.is_some();
         let written = match &self.file {
             Some(file) => file.write_at(&[&slot.encode()], SLOTS_AT[self.slot_idx]),

@@ -227,8 +227,8 @@ pub(crate) struct PathsSeen {
 }
 
 /// The reasons why an evaluator may not be able to decide: evidence that was not captured or cannot
-/// be used, and limits that a comparison exceeded. If there is no verdict, the explanation names the
-/// reasons.
+/// be used, and limits that a comparison exceeded. If there is no verdict, the explanation names
+/// the reasons.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Missing {
     /// True if no call of the trajectory has arguments.
