@@ -1,7 +1,6 @@
 //! Compares `docs/conventions.md` with its sources: the doc comments and tables of the conventions,
-//! and the introduction below. Also compares each section of the page with the attributes that the
-//! convention's code reads. Does not prove that a sentence about an attribute is true; the captures
-//! do.
+//! and the introduction in this file. Also compares each section of the page with the attributes
+//! that the convention's code reads. Does not prove that a sentence about an attribute is true.
 
 use std::collections::BTreeMap;
 

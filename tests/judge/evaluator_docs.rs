@@ -1,6 +1,6 @@
 //! Compares `docs/evaluators.md` and the descriptions in the schema with their sources: the doc
-//! comments of the evaluators and, for the page, the introduction below. Does not prove that the
-//! comments are true; the corpus does.
+//! comments of the evaluators and, for the page, the introduction in this file. Does not prove that
+//! the comments are true; `corpus` tests the evaluators themselves.
 
 use std::fs;
 

@@ -1,6 +1,6 @@
 //! Tests texts of rules and limits in which rounding could contradict the verdict, because a limit
 //! was exceeded by less than a millisecond. Also tests how a row describes its rule. Does not test
-//! the other texts; the corpus does.
+//! the other texts; `corpus` tests them.
 
 use std::sync::Arc;
 

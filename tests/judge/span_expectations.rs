@@ -1,6 +1,6 @@
 //! Tests expectations on a run's own spans, from the bytes of requests through the pipeline with
-//! its clock: which spans count, which values are stored, and what late spans change. The corpus
-//! covers how an expectation judges calls. Does not prove that any SDK sends such spans.
+//! its clock: which spans count, which values are stored, and what late spans change. `corpus`
+//! tests how an expectation judges calls. Does not prove that any SDK sends such spans.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

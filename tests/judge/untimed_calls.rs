@@ -1,4 +1,4 @@
-//! Tests how rules, references and limits treat a span that has no start, has no end, or ends
+//! Tests how rules, expected calls and limits treat a span that has no start, has no end, or ends
 //! before it starts, from OTLP bytes to the verdict, in both orders of arrival. Does not prove that
 //! consistent times are right.
 

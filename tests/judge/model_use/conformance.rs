@@ -1,4 +1,4 @@
-//! Compares the limits with the answers of independent oracles
+//! Compares the limits on model calls and tokens with the answers of independent oracles
 //! (`tests/conformance/README-beyond.md`).
 
 use super::judged;

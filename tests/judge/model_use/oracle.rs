@@ -1,7 +1,8 @@
-//! Compares the limits with a recursive count, on random trees of agents, models, tools and chains
-//! with usage in random spellings. Also tests properties: a wrapper changes nothing, hidden usage
-//! never turns a definite answer into the opposite one, and a result that is certain for a part of
-//! a tree does not change. Does not cover two instrumentations of one call.
+//! Compares the limits on model calls and tokens with a recursive count, on random trees of agents,
+//! models, tools and chains with usage in random spellings. Also tests properties: a wrapper
+//! changes nothing, hidden usage never turns a definite answer into the opposite one, and a result
+//! that is certain for a part of a tree does not change. Does not cover two instrumentations of one
+//! call.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -135,7 +135,7 @@ fn model_use(written: &Written) -> ModelUse {
     }
 }
 
-/// Builds a trajectory from written calls. Only this function bypasses the pipeline.
+/// Builds a trajectory from written calls, without the pipeline.
 pub(crate) fn trajectory(written: &Written) -> Trajectory {
     let resource = Arc::new(Resource {
         encoded: Box::default(),
