@@ -4,7 +4,7 @@
 //! later stages read, in one pass. [`json`] transcodes OTLP/JSON to protobuf. [`span`] defines the
 //! result of a scan: spans and log records with ids, times and the stored attributes.
 //!
-//! This crate handles the wire format only. It interprets no attributes, assembles no traces, and
+//! This crate does not decide which spans are tool calls or agent runs. It assembles no traces, and
 //! uses no sockets, files or clocks.
 
 pub mod wire;

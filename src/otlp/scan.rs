@@ -43,8 +43,8 @@ pub struct ScannedSpans {
 /// admitted spans.
 ///
 /// The stored size of a span is bounded (see `retention.rs`): by default, 64 KiB each for large
-/// values, small values, replies and requests, plus the name and trace state. At most 64 KiB of an
-/// encoded resource are stored. Equal resources are shared.
+/// values, small values, replies and requests, plus the name, the trace state and expectations. At
+/// most 64 KiB of an encoded resource are stored. Equal resources are shared.
 ///
 /// # Errors
 /// Returns an error if prost's decoder would reject the request, or if an id has the wrong length:

@@ -314,8 +314,8 @@ pub trait SpanAdmission: Send + Sync {
 
     /// Classifies a span and removes from `kept` the attributes that no later stage reads. Returns
     /// false to drop the span. `span.kept` is still empty. The trace id of a log record is the one
-    /// that the record names, or else an id that no other record has; this method replaces it with
-    /// the id of the record's trace.
+    /// that the record names, or else a hash of the record; this method replaces it with the id of
+    /// the record's trace.
     fn admit(&self, span: &mut Span, kept: &mut KeptAttributesBuilder) -> bool;
 
     /// Returns a hash of the settings that determine `is_watched`.

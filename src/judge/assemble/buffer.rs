@@ -238,7 +238,7 @@ impl<M: Memo> TraceBuffer<M> {
 
     /// Closes the traces that are due, until they reach `max_size` bytes, ordered by deadline. Also
     /// returns traces that have only expired, and remain open. Call it until the result is empty;
-    /// each trace is returned once.
+    /// at one time, each trace is returned at most once.
     pub fn close_due(&mut self, now: Now, max_size: usize) -> Vec<Closed<M>> {
         let tick = self.tick(now);
         self.forget(now);
@@ -468,8 +468,8 @@ impl<M: Memo> TraceBuffer<M> {
         })
     }
 
-    /// Removes a trace from the budget. The trace remains in the buffer until `close_due` returns
-    /// it, and accepts spans unless it has reached its own limit.
+    /// Removes a trace from the budget. The trace remains in the buffer until it is returned, and
+    /// accepts spans unless it has reached its own limit.
     fn start_closing(&mut self, slot: Slot, reason: CloseReason, tick: Tick) {
         let Some(trace) = self
             .open

@@ -39,8 +39,9 @@ pub(super) struct BufferedTrace<M> {
     /// The kind of top span that may have ended, which decides the settle time; `None` if the trace
     /// does not settle.
     pub(super) quiet: Option<Quiet>,
-    /// True if the trace has settled without being done. The trace is then evicted like an idle
-    /// trace, so that a sender cannot force an examination of all spans with each new span.
+    /// True if the settle time ended although the trace was not done. The trace is then evicted
+    /// like an idle trace, so that a sender cannot force an examination of all spans with each new
+    /// span.
     pub(super) settled_in_vain: bool,
     /// True if a call arrived that can raise an alarm, or if the rules have changed.
     pub(super) is_watched: bool,

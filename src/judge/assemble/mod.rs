@@ -164,7 +164,7 @@ pub struct Closed<M> {
     pub first: bool,
     /// The trace's sender; an anonymous peer if several peers sent spans.
     pub peer: PeerId,
-    /// The service of a span whose parent was certainly sent to another replica.
+    /// The service of a span whose parent certainly exists and has not arrived.
     torn_service: Option<Arc<str>>,
     /// True if a start or a change of the replicas may have split the trace. Then the trace is no
     /// evidence that traces of its service arrive torn.
@@ -199,7 +199,7 @@ impl<M: Memo> Closed<M> {
 pub struct Stats {
     /// Open traces, except those that a limit closes and `close_due` has not returned yet.
     pub n_open: usize,
-    /// Bytes of these traces.
+    /// Bytes of the traces that `n_open` counts.
     pub open_size: usize,
     /// Remembered traces.
     pub n_recent: usize,

@@ -219,8 +219,8 @@ impl<M: Memo> RecentlyClosed<M> {
         self.shares.total().n_bytes + self.entries.len() * ENTRY_SIZE + self.forgotten.size()
     }
 
-    /// Returns the maximum number of entries. Beyond `MIN_ENTRIES`, entries use, without their
-    /// spans, at most half of the memory.
+    /// Returns the maximum number of entries. If there are more than `MIN_ENTRIES`, the entries
+    /// without their spans use at most half of the memory.
     fn max_entries(&self) -> usize {
         let with_room = (self.max_size / 2 / ENTRY_SIZE).max(MIN_ENTRIES);
         self.max_traces.min(with_room)

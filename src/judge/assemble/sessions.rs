@@ -60,7 +60,7 @@ struct Session {
     service: u64,
     share: BudgetShare,
     /// The turns, ordered by start. Beyond the limit, the oldest turns after the first are merged
-    /// into it.
+    /// into the first.
     turns: Vec<KnownTurn>,
     n_merged: usize,
     /// The names that merged turns called, one bit for each name.

@@ -30,8 +30,8 @@ pub struct SessionSettings {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The buffer's partition of all traces. Limits apply to all partitions together; each
-    /// partition gets an equal share.
+    /// The buffer's partition of all traces. Limits on the sum of all traces or sessions apply to
+    /// all partitions together; each partition gets an equal share.
     pub partition: Partition,
     /// The key of the hashes by which services share the budget of open traces. If it is random, no
     /// service can choose a name that collides with another's.

@@ -34,8 +34,8 @@ pub(super) struct Timers {
     /// Timers that count from the last new span. The queues are for traces that settle, settle with
     /// a remote parent, do not settle, and close; `quiet_delays` has their delays in this order.
     quiet: FifoTimers,
-    /// Inactivity timers of traces that settle, or that settled without being done. They count from
-    /// the last new span.
+    /// Inactivity timers of traces that are settling, or whose settle time ended although they were
+    /// not done. They count from the last new span.
     idle: FifoTimers,
     /// Timers that count from the start of the settling. The queues are the first two of `quiet`;
     /// `settling_delays` has their delays.

@@ -22,8 +22,8 @@ const MAX_SEARCHED: usize = 16;
 #[derive(Debug, Clone, Default)]
 pub struct TraceSpans {
     rows: Vec<SpanRow>,
-    /// The number of spans, and of log records that report calls, at the start of `rows` in a
-    /// sorted trace. Records with messages of models follow.
+    /// In a sorted trace, the number of rows before the log records with messages of models: spans,
+    /// and log records that report calls.
     n_spans: usize,
     /// Positions in `rows` by span id; empty up to [`MAX_SEARCHED`] spans.
     index: HashTable<u32>,

@@ -24,7 +24,8 @@ pub struct ModelUse {
     /// stored.
     pub is_usage_kept: bool,
     /// True if no model call was seen although other traces of the service have some. The service's
-    /// model calls are thus recorded, so the run certainly made none.
+    /// model calls are thus recorded, so the run certainly made none. In a sum, true if this holds
+    /// for every run without model calls.
     pub others_have_models: bool,
     pub input: Tokens,
     pub output: Tokens,

@@ -124,7 +124,7 @@ impl ToolCall {
         }
     }
 
-    /// Returns this call with `lost` in place of each captured value.
+    /// Returns this call with `lost` in place of its arguments and of its result, where present.
     fn without_values(&self, lost: &Payload) -> Self {
         let lost_if = |payload: &Option<Payload>| payload.as_ref().map(|_| lost.clone());
         Self {

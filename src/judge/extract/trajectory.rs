@@ -72,8 +72,8 @@ pub struct Trajectory {
     pub model_use: ModelUse,
     pub tool_calls: Vec<ToolCall>,
     /// The agent runs, ordered by start; `ToolCall::agent_run` is an index in this list. Directly
-    /// nested runs of one name are one run. This field and all below it are shared with the
-    /// trajectories of single runs.
+    /// nested runs of one name are one run. The trajectories of single runs share this list and the
+    /// following `Arc` fields.
     pub agent_runs: Arc<[AgentRun]>,
     /// The agent runs and graph nodes, ordered by start, with immediate repeats merged
     /// (`execution_order` with `over: nodes`).
@@ -336,8 +336,9 @@ impl Trajectory {
     }
 }
 
-/// Returns the trajectory of a closed trace. `None` for a trace without a tool call, an agent run
-/// or an expectation, which is counted but not judged.
+/// Returns the trajectory of a closed trace. `None` for a trace that is counted but not judged: it
+/// has no tool call, no agent run, no expectation, and no cut message that may have contained
+/// calls.
 pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> {
     let roles = SpanRoles::new(trace, recogniser);
     let mut interner = Interner::default();
@@ -422,7 +423,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         subject: Some(subject),
         arrival: trace.arrival,
     };
-    // A message that was too long may hide calls, as if the trace had been cut short.
+    // A cut message may hide calls, as if the trace had been cut short.
     if messages_cut && !cut_short {
         trajectory.completeness = CloseReason::SizeLimit;
         trajectory.cut_short = true;

@@ -1,6 +1,6 @@
 //! The certainty of the trajectory of a trace that was cut short, for each call and for the
-//! evaluated span. For a complete trace, only [`CallUncertainty::error`] can be set. `trace` sets
-//! them.
+//! evaluated span. `trace` sets it. For a complete trace, only [`CallUncertainty::error`] has a
+//! meaning.
 
 /// The ways in which spans missing from a cut trace could change a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub struct CallUncertainty {
     /// of another name.
     pub may_go: bool,
     /// True if a missing call of the same name may enclose this one. The two then count as one
-    /// call, with the earlier start, the arguments and the end of the outer call.
+    /// call, with the start, the arguments and the end of the outer call.
     pub may_fold: bool,
     /// The line of the call. Calls of one line never change their order; calls of different lines
     /// may.

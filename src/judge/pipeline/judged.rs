@@ -27,8 +27,9 @@ pub struct Judged {
     pub evaluations: Vec<Evaluation>,
     /// Alarms that were raised, and alarms that were withdrawn.
     pub alarms: Vec<Evaluation>,
-    /// The arrival, in Unix nanoseconds, of the first change since the trace of the alarms was last
-    /// judged; for the alarms of a session, the time of the judgement.
+    /// The time, in Unix nanoseconds, from which the raised alarms were possible: the arrival of
+    /// the first span since the trace was last judged, or the change of the rules. For the alarms
+    /// of a session, the time of the judgement.
     pub alarmed_unix_nanos: u64,
     /// The number of times that an open trace had to wait before it was judged for alarms.
     pub n_postponed: usize,
@@ -42,8 +43,8 @@ pub struct Judged {
     pub revised: Vec<Arc<Trajectory>>,
     /// The reason why each trace was closed. A trace that is closed again is not counted again.
     pub reasons: Vec<CloseReason>,
-    /// The number of traces that are no runs: without a tool call, an agent run and an expectation,
-    /// or made of log records whose calls spans report.
+    /// The number of traces that are no runs: they have neither a tool call, an agent run nor an
+    /// expectation, or consist of log records whose calls spans report.
     pub n_no_trajectory: usize,
     /// The first trace without a trajectory that looks like an agent's.
     pub unrecognised: Option<Unrecognised>,

@@ -156,8 +156,8 @@ impl Rules {
         }
     }
 
-    /// Returns a copy without criteria and expectations. Trajectories are still extracted, with
-    /// everything that a criterion may read and with the runs' own expectations.
+    /// Returns a copy without criteria and expectations. Trajectories are still extracted, with the
+    /// attributes that the criteria read, with model tokens, and with the runs' own expectations.
     pub fn without_judgement(&self) -> Self {
         let recogniser = self.recogniser.clone().with_usage(true);
         Self::of(recogniser, Vec::new(), self.explain)

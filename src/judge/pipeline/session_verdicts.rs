@@ -1,6 +1,6 @@
 //! Judges sessions by the criteria with `scope: session`: after each closed turn as if the session
 //! had been cut short, and finally when no turn has closed for `assemble.session.inactive`, or when
-//! the session is evicted or the input ends.
+//! the session is evicted, the input ends or the sidecar stops.
 
 use std::sync::Arc;
 

@@ -238,8 +238,8 @@ impl<'k> Keeper<'k> {
         self.builder.end_event();
     }
 
-    /// Records the losses of the current span, and stores its trace state and name. Returns all
-    /// attributes of the span.
+    /// Records the losses of the current span, and stores its trace state and name. Returns the
+    /// builder, which has all attributes of the span.
     #[inline]
     pub(super) fn complete(
         &mut self,
@@ -300,8 +300,8 @@ impl<'k> Keeper<'k> {
         self.n_expectations = 0;
     }
 
-    /// Returns true if the value may exceed `max_value_size`. The JSON text of a nested value can
-    /// be twice as long as its encoding.
+    /// Returns true if the value may exceed `max_value_size`. Assumes that the JSON text of a
+    /// nested value is at most twice as long as its encoding.
     fn is_long(&self, value: ScannedValue<'_>, encoded: &[u8]) -> bool {
         let size = match value.kind {
             ValueKind::Nested => 2 * encoded.len(),
@@ -441,7 +441,7 @@ impl<'k> Keeper<'k> {
                 }
             }
             Keep::Output if granted <= self.replies_budget => self.replies_budget -= granted,
-            // Store an expectation even if the budget is used up, because later stages must see
+            // An expectation is stored even if the budget is used up, because later stages must see
             // that it exists.
             Keep::Expectation if self.n_expectations == MAX_EXPECTATIONS => return None,
             Keep::Expectation => {
@@ -460,8 +460,8 @@ impl<'k> Keeper<'k> {
         Some(granted)
     }
 
-    /// Charges a small value to its budget. Returns false if the value is larger or the budget is
-    /// used up.
+    /// Charges a small value to its budget. Returns false if the value is not small, or the budget
+    /// is used up.
     #[inline]
     fn charge_small(&mut self, kept: Kept<'_>, size: usize) -> bool {
         let charge = KeptAttributesBuilder::HEAD_SIZE + kept.suffix.len() + size;

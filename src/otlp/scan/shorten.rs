@@ -84,7 +84,7 @@ impl TextCopy<'_> {
         loop {
             let rest = self.json.get(at..).unwrap_or_default();
             let Some(plain) = memchr2(b'"', b'\\', rest) else {
-                // The string has no end, because an SDK has cut the text.
+                // The string has no end, because the text was cut.
                 return self.json.len();
             };
             if end_of_head.is_none() && n_bytes + plain > max_string {

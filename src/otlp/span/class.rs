@@ -30,9 +30,9 @@ impl SpanClass {
 /// The conventions that recognised a span, as numbers that only `extract` interprets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Recognition {
-    /// The version of the recogniser, which changes with the recogniser's settings; 0 if no
-    /// convention was recorded, or if the version counter has overflowed. A span with another
-    /// version is recognised again, and may lack attributes.
+    /// The version of the recogniser, which changes with the recogniser's settings; 0 for a log
+    /// record, or if the version counter has overflowed. A span with another version is recognised
+    /// again, and may lack attributes.
     pub recogniser_version: u8,
     /// The convention of a tool call; 0 if none.
     pub call: u16,

@@ -53,8 +53,9 @@ impl<M: Memo> TraceBuffer<M> {
         self.memory_unix_nanos = since_unix_nanos;
     }
 
-    /// Closes a trace that was reported before the restart, if it is open; an expired trace remains
-    /// open. Pass the result to [`Self::remember`].
+    /// Closes a trace that was reported before the restart, if it is open. A trace that was
+    /// reported only because it had been open for too long (`Expired`) remains open. Pass the
+    /// result to [`Self::remember`].
     pub fn close_reported(
         &mut self,
         trace_id: &TraceId,

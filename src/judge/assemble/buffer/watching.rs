@@ -45,8 +45,7 @@ impl<M: Memo> TraceBuffer<M> {
         (self.watches, self.watches_all) = (watches, watches && all);
     }
 
-    /// Returns and clears the list of traces with watched calls that have changed, in the order of
-    /// their first changes.
+    /// Returns and clears the list of changed traces, in the order of their first changes.
     pub fn take_changed(&mut self) -> Vec<ChangedTrace> {
         std::mem::take(&mut self.changed)
     }

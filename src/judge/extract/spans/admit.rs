@@ -14,7 +14,7 @@ impl SpanAdmission for Recogniser {
     }
 
     /// Returns false for spanscore's own scores and for log records that `place` rejects.
-    /// Otherwise classifies the span and cuts or drops long values.
+    /// Classifies a span that is not a log record, and cuts or drops its long values.
     fn admit(&self, span: &mut Span, kept: &mut KeptAttributesBuilder) -> bool {
         if span.is_record {
             return place(span, kept).is_some();

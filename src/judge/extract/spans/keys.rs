@@ -26,8 +26,8 @@ enum Class {
     Field,
 }
 
-/// Declares the table. A row consists of a constant (its id is the row's position), the form in
-/// which the scan stores the value, and the value's class.
+/// Declares the table. A row consists of a constant (its id is the row's position), the key, the
+/// form in which the scan stores the value, and the value's class.
 macro_rules! keys {
     ($($(#[doc = $section:literal])* $name:ident = $key:literal $keep:ident $class:ident,)*) => {
         #[expect(
@@ -312,7 +312,7 @@ const fn of_class(class: Class) -> KeyBits {
 
 const RESULT_KEYS: KeyBits = of_class(Class::Result);
 const MESSAGE_KEYS: KeyBits = of_class(Class::Message);
-/// Long values that only the span of a tool call, an agent run or a model call needs.
+/// Keys of long values, which `prune` drops from spans that do not need them.
 pub(super) const PAYLOADS: KeyBits = of_class(Class::Args)
     .union(RESULT_KEYS)
     .union(MESSAGE_KEYS)

@@ -29,8 +29,8 @@ fn is_message_event(name: &str) -> bool {
 
 /// Finds the trace of a record, and sets the record's ids and times. A record with a model's
 /// messages gets the class of a model's span; any other record reports a call. Returns `None` for a
-/// call that names neither prompt nor session, and for messages that lack a trace id, a span id or
-/// the id of the answered call.
+/// call that names neither prompt nor session, for messages without a trace id or span id, and for
+/// a complete tool result without the id of its call.
 pub(super) fn place(record: &mut Span, kept: &mut KeptAttributesBuilder) -> Option<()> {
     let view = View::new(kept.current(), record);
     if is_message_event(view.name()) {

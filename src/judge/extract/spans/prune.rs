@@ -1,7 +1,7 @@
 //! Prunes arriving spans, so that the memory of an open trace depends on its calls, not on its
 //! prompts. Drops the inputs of spans that are not calls, the outputs of spans that are neither
 //! calls nor runs (except replies with calls), and all messages of a model's request except new
-//! tool results.
+//! tool results. The `Prune` rules of conventions take precedence.
 
 use otlp::span::{Attribute, KeptAttributesBuilder, SpanClass, Value, cut_at_char};
 use smallvec::SmallVec;

@@ -59,7 +59,7 @@ pub(crate) fn complete_call<'a>(call: &mut SpanCall<'a>, span: &View<'a>, is_age
 const MAY_TELL_FAILURE: KeyBits =
     KeyBits::of_pairs(keys::FAILURES).union(KeyBits::new(&[keys::ERROR_TYPE, keys::TOOL_SUCCESS]));
 
-/// Returns true if the span has a failure mark that all conventions share.
+/// Returns true if the span has a failure mark that counts in every convention.
 fn failed(span: &View<'_>) -> bool {
     let by_attribute = || {
         span.has(keys::ERROR_TYPE)

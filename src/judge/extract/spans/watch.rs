@@ -1,5 +1,5 @@
 //! Decides on arrival which calls can violate a criterion that raises alarms. Open traces without
-//! such calls cost nothing.
+//! such calls are not judged for alarms, except after a change of the rules.
 
 use regex::{RegexSet, RegexSetBuilder};
 

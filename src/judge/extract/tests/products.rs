@@ -231,7 +231,7 @@ fn a_run_of_voltagent_is_one_without_a_call_too() {
         span(1, 0, "travel-desk", 0, 90)
             .with("entity.type", "agent")
             .with("entity.name", "Travel desk"),
-        // Every span below repeats the type of its entity.
+        // VoltAgent repeats the run's `entity.type` on every span inside the run.
         span(2, 1, "llm:streamText", 1, 80)
             .with("span.type", "llm")
             .with("entity.type", "agent")
@@ -584,7 +584,7 @@ fn a_haystack_conversation_without_its_end_is_no_certainty() {
         (json!({"n": 3}), "haystack.messages")
     );
     assert!(trajectory.from_messages && !trajectory.cut_short);
-    // The models' own spans repeat the reply; the spans of an agent below do not.
+    // The models' own spans repeat the reply; the model spans of a nested agent do not.
     let reply = |name: &str| {
         let part = json!({ "type": "tool_call", "name": name, "arguments": {} });
         json!([{ "role": "assistant", "parts": [part] }]).to_string()

@@ -11,7 +11,7 @@ use crate::extract::spans::conventions::cross_traces;
 use crate::extract::spans::{Recogniser, View, model_messages};
 use crate::extract::tool_call::CallPart;
 
-/// An argument or result of a call that may be in another trace.
+/// Arguments or a result, found in this trace, of a call that may be in another trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CrossTraceResult {
     pub call_id: String,

@@ -62,8 +62,9 @@ fn shows_hole(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
     roles.spans[top].parent_is_local() || !roles.runs.iter().any(|run| run.span == top)
 }
 
-/// Returns a test for top spans among the topmost spans. A top span has no parent, or has a remote
-/// parent, is no tool call, and has an agent's work at or below it.
+/// Returns a test for top spans among the topmost spans. Every span without a parent id is a top
+/// span. So is a span with a remote parent if it is no tool call and an agent run or a model call
+/// is at or below it.
 fn is_top_span(roles: &SpanRoles<'_>) -> impl Fn(SpanIdx) -> bool {
     let mut holds_agent = vec![false; roles.spans.len()];
     for run in &roles.runs {

@@ -1,6 +1,6 @@
 //! Finds traces of which one half is missing. Model spans are one signal, the log records with
-//! their messages another, and a router may send the two to different places. A missing half does
-//! not affect verdicts.
+//! their messages another, and a router may send the two to different places. The findings are only
+//! reported; they do not affect verdicts.
 
 use std::sync::Arc;
 

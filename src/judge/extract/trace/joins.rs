@@ -179,9 +179,9 @@ fn lose_args(call: &mut ToolCall) {
     });
 }
 
-/// Returns the calls that each outermost model span announces. Inner model spans and second reports
-/// repeat the calls; they are read only if the outermost span announces no call, or none with an
-/// id.
+/// Returns the calls that each outermost model span announces. Inner model spans, and siblings that
+/// report the same model call, repeat the calls; they are read only if the outermost span announces
+/// no call, or none with an id.
 pub(crate) fn replies(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
@@ -309,7 +309,7 @@ struct RequestResult {
 
 impl RequestResults {
     /// Returns the first result with this id in a request that another model span made at or after
-    /// `asked_at`, because a request repeats only earlier calls, or else in a log record.
+    /// `asked_at`, or else in a log record. A request repeats only earlier calls.
     pub(crate) fn of_call(
         &self,
         roles: &SpanRoles<'_>,

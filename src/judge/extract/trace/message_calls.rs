@@ -108,7 +108,7 @@ fn add_conversation(
         return false;
     };
     // Newer releases of the framework also record model spans, which have no call ids. The
-    // conversation does not contain the model spans of an agent that the run called.
+    // conversation does not contain the replies of an agent that the run called.
     let repeats = |reply: &Reply| {
         let mut above = roles.tree.ancestors(reply.span);
         let nearest_run = above.find(|&above| roles.roles[above].own_run.is_some());

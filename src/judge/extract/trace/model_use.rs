@@ -179,7 +179,7 @@ fn totals_of_runs(roles: &SpanRoles<'_>) -> Vec<Option<Usage>> {
     totals
 }
 
-/// Spans that were taken for a second report of a sibling's model call, but whose usage shows, or
+/// Spans that were taken for another report of a sibling's model call, but whose usage shows, or
 /// may show, that they report a call of their own.
 #[derive(Default)]
 struct CallsBeside {

@@ -43,13 +43,13 @@ pub enum SpanRole {
     },
     /// A span marked as a run of this agent directly within such a run, and so part of that run.
     InnerRun(Arc<str>),
-    /// A span marked like an agent run that calls no tool: a plain completion, or a workflow around
-    /// agent runs.
+    /// A span that a convention marks as an agent run, but that is none: for example, a plain
+    /// completion, or a workflow around agent runs.
     Completion(Arc<str>),
     /// A model call.
     Model(Arc<str>),
-    /// A model span within another one, or a second report of a sibling's call; part of the same
-    /// turn.
+    /// A model span within another one, or another report of a sibling's model call; part of the
+    /// same turn.
     InnerModel,
     /// A span that no convention recognised.
     Other,

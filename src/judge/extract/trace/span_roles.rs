@@ -58,8 +58,8 @@ pub(crate) struct Role<'a> {
     pub(crate) run_above: Option<RunIdx>,
     /// The enclosing tool call, without the span's own call; folded spans are skipped.
     pub(crate) call_above: Option<SpanIdx>,
-    /// The outermost model span at or above this span, with no call or run in between; for a second
-    /// report, the sibling `twin_of`.
+    /// The outermost model span above this span, with no call or run in between. For a model span
+    /// without one: `twin_of`, or else the span itself.
     pub(crate) model_of: Option<SpanIdx>,
     /// The sibling with which another instrumentation reports the same model call.
     pub(crate) twin_of: Option<SpanIdx>,
@@ -480,7 +480,7 @@ impl<'a> SpanRoles<'a> {
         recogniser.ignores(name) || handoffs::is_handoff(name, None, handoffs, is_agent)
     }
 
-    /// Returns true for a model span within another one, or that reports a sibling's call again.
+    /// Returns true for a model span that is within another one, or reports a sibling's call again.
     pub(crate) fn is_inner_model(&self, span_idx: SpanIdx) -> bool {
         self.recognised[span_idx].is_model && self.roles[span_idx].model_of != Some(span_idx)
     }

@@ -68,7 +68,7 @@ impl Tree {
     fn set_times(&mut self, trace: &TraceSpans) {
         let spans = trace.rows();
         let resources = resource_ids(trace);
-        // Empty if all spans are of one process.
+        // Empty if all spans are of one resource.
         let mut shift = vec![0_u64; resources.len()];
         self.start = spans.iter().map(|span| span.start_unix_nanos).collect();
         for &span_idx in &self.parents_first {
@@ -84,7 +84,7 @@ impl Tree {
             if shift.is_empty() {
                 continue;
             }
-            // A subtree is shifted together, up to the next process, which has another clock.
+            // A subtree is shifted together, up to the next resource, which may have another clock.
             shift[span_idx] = if resources[span_idx] == resources[parent] {
                 shift[parent]
             } else {

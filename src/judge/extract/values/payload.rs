@@ -20,7 +20,8 @@ pub(crate) struct Raw<'a> {
 }
 
 impl Raw<'_> {
-    /// Returns true if the end is missing, because of our limit or the SDK's.
+    /// Returns true if the end is missing: because of our limit, or, as unfinished JSON shows,
+    /// because of the SDK's.
     pub(crate) fn is_cut(&self) -> bool {
         let text = match self.value {
             Value::Str(text) | Value::Json(text) => text,

@@ -41,8 +41,8 @@ fn call_parts(span: &View<'_>, max_size: usize) -> Vec<(String, CallPart)> {
     parts
 }
 
-/// Finds requests and executions anywhere in the message. The recursion is bounded, because
-/// serde_json rejects more than 128 levels.
+/// Finds `ToolCallRequestEvent` and `ToolCallExecutionEvent` objects anywhere in the message. The
+/// recursion is bounded, because serde_json rejects more than 128 levels.
 fn find_parts(message: &Json, max_size: usize, parts: &mut Vec<(String, CallPart)>) {
     match message {
         Json::Array(items) => items

@@ -114,7 +114,7 @@ pub(super) const GENKIT: Convention = row(
 /// covers the whole run, so it marks no turns.
 ///
 /// - Agent run: `span.type` is `agent`; or `entity.type` is `agent` and there is no `span.type`
-///   (every span below a run repeats the type of its entity).
+///   (spans inside a run repeat the run's `entity.type`).
 /// - Error: the span has `error.message`.
 pub(super) const VOLTAGENT: Convention = Convention {
     marks: KeyBits::new(&[keys::SPAN_TYPE, keys::ENTITY_TYPE]),
