@@ -155,7 +155,7 @@ fn compare_span_attributes<'a>(
     );
 }
 
-/// Compares attributes of a resource or event. Model requests are stored only for spans.
+/// Compares attributes of a resource or event. The scan stores no model requests for them.
 fn compare_attributes<'a>(
     actual: impl Iterator<Item = Attribute<'a>>,
     expected: &[KeyValue],

@@ -12,8 +12,8 @@ use prost::Message;
 use crate::captures::{self, Signal};
 use crate::{corpus, generate, oracle};
 
-/// Returns a key set in which every kind of [`Keep`] occurs, for keys that the captures and the
-/// generator use. Values are cut early, so that cuts are frequent.
+/// Returns a key set with the kinds `Value`, `Reply`, `Request` and `Presence` of [`Keep`], for
+/// keys that the captures and the generator use. Values are cut early, so that cuts are frequent.
 pub(crate) fn key_set() -> KeySet {
     let rule = |key, keep| KeyRule { key, keep };
     let mut keys = KeySet::new(&[

@@ -1,5 +1,5 @@
-//! Writes spans to Apache Kafka and reads them. All spans of a trace are in one partition of a
-//! topic, so that the reader of the partition gets whole traces.
+//! Writes spans to Apache Kafka and reads them. All spans of a trace are written to one partition
+//! of a topic, so that the reader of the partition gets whole traces.
 
 mod placement;
 mod progress;

@@ -62,8 +62,8 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // A group can be removed only when it has no processes. The fields of a target are dropped
-        // in the order of their declaration, so the processes have ended.
+        // A group can be removed only when it has no processes. The owner of a group ends its
+        // processes before it drops the group.
         let _ = fs::remove_dir(&self.path);
     }
 }

@@ -57,7 +57,7 @@ pub fn n_partitions_at_start(text: &str) -> Option<i32> {
     numbers.next()?.parse().ok()
 }
 
-/// Parses a committed text. Ignores words that a later program appends.
+/// Parses a committed text. Ignores words that a later version of spanscore appends.
 ///
 /// # Errors
 /// Returns an error if spanscore did not write the text, or if the text cannot be parsed.

@@ -39,8 +39,8 @@ pub use trace_text::TraceText;
 pub struct Now {
     /// Monotonic time, for all timers.
     pub instant: Instant,
-    /// Unix time in nanoseconds. Compared with span times only to decide whether earlier spans may
-    /// have been missed.
+    /// Unix time in nanoseconds. Span times are compared with it to decide whether earlier spans
+    /// may have been missed.
     pub unix_nanos: u64,
 }
 
@@ -243,7 +243,7 @@ impl SpanRow {
     }
 
     /// Orders the versions of a span; the greatest version wins. Versions of equal rank can differ
-    /// only in attributes, resources and `class.recognition`.
+    /// only in attributes, resources, `class.recognition` and `is_watched`.
     pub fn rank(&self) -> impl Ord {
         let Self { class, .. } = self;
         let times = (

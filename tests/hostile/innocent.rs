@@ -1,5 +1,6 @@
-//! A client that sends a small request 20 ms after each answer, on a connection that it reopens
-//! only after a failure, and never retries, and a probe that requests `/livez` twice a second.
+//! An innocent client and a probe. The client sends a small request 20 ms after each answer, on a
+//! connection that it reopens only after a failure, and never retries. The probe requests `/livez`
+//! twice a second.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,6 +1,6 @@
 //! The number of repetitions of a test: small in `cargo test`, large in `.ci/extended`.
 
-/// Returns the default, unless an environment variable sets another number.
+/// Returns `usual`, unless the environment variable `name` sets another number.
 #[expect(
     clippy::disallowed_methods,
     reason = "how this run of the tests was asked for"

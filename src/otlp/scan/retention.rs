@@ -47,8 +47,9 @@ const MAX_LOST_REPLIES: usize = 16;
 ///   `max_messages_size`
 /// - expectations: `max_expectations_size`
 ///
-/// No limit exceeds 32 MiB. A value that does not fit is cut and marked. Dropped are a trace state
-/// beyond its limit, and small values and messages whose budget is used up.
+/// No limit exceeds 32 MiB. A value that does not fit is cut and marked; a name is only cut. A
+/// trace state beyond its limit is dropped, and so are small values and messages whose budget is
+/// used up.
 pub(super) struct Keeper<'k> {
     keys: &'k KeySet,
     builder: KeptAttributesBuilder,

@@ -18,7 +18,7 @@ pub enum Keep {
     /// The value, up to `max_value_size` bytes.
     Value,
     /// A call's result or a model's reply, up to `max_value_size`; up to `max_messages_size` if a
-    /// substring search finds a tool call in the text. Uses the budget of replies.
+    /// substring search finds a tool call in the text. A long value uses the budget of replies.
     Output,
     /// A model's reply, up to `max_messages_size`, only if a substring search finds a tool call in
     /// the reply. Replies have a separate budget, which requests and plain values cannot use up.

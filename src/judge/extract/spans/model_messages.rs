@@ -41,7 +41,7 @@ pub(crate) fn announcement(span: &View<'_>, max_size: usize) -> Announcement {
     let replies = keys::REPLIES.iter().map(|&key| {
         let attribute = span.attribute(key);
         let cut = attribute.is_some_and(|attribute| attribute.cut && !keys::is_result(key));
-        // The scan cuts a result only if its text mentions no call.
+        // The scan cuts a result without recording a lost reply only if its text mentions no call.
         let whole = attribute.filter(|attribute| !attribute.cut);
         let reply = whole.and_then(|attribute| json_text(attribute.value));
         let mut reply = reply.map_or_else(Announcement::default, |text| read_reply(text, max_size));

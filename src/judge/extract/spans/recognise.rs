@@ -211,8 +211,8 @@ impl Recogniser {
         self.ignored.contains(name)
     }
 
-    /// Returns the recognition stored on arrival. Tries the conventions again only if `tools` has
-    /// changed since, or if the version counter has overflowed.
+    /// Returns the recognition stored on arrival. Tries the conventions again if there is none (for
+    /// a log record), if `tools` has changed since, or if the version counter has overflowed.
     pub(crate) fn recall(&self, span: &View<'_>, note: Recognition) -> Recognition {
         if note.recogniser_version == 0 || note.recogniser_version != self.recogniser_version {
             return self.recognise(span);

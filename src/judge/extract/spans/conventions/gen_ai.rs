@@ -115,8 +115,8 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
         failed: span.is(keys::TOOL_STATUS, "error") || span.is(keys::TASK_STATUS, "failure"),
         ..SpanCall::default()
     };
-    // A normaliser that removes the originals leaves OpenInference's arguments in place, but moves
-    // Traceloop's arguments and results to messages.
+    // If a normaliser removes the original attributes, OpenInference's arguments stay in place, but
+    // Traceloop's arguments and results are moved to messages.
     let is_object = |raw: &Raw<'_>| matches!(raw.value, Value::Str(text) if text.starts_with('{'));
     let is_traceloop = |text: &str| {
         text.starts_with("{\"input_str\"")
