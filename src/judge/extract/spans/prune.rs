@@ -11,8 +11,9 @@ use super::keys;
 use super::view::View;
 use crate::extract::values::messages::{NewMessages, may_announce, new_messages};
 
-/// Decides which attributes of a span that is not a tool call are stored. The returned function
-/// prunes the span; it also cuts results longer than `max_value_size`, unless they are replies.
+/// Decides which long values and events of a span that is not a tool call are stored. The returned
+/// function prunes the span; it also cuts results longer than `max_value_size`, except in a model
+/// span or in a span that records a whole run.
 pub(super) fn pruning(
     view: &View<'_>,
     class: SpanClass,

@@ -8,8 +8,8 @@ use crate::assemble::{CloseReason, Trace};
 use crate::extract::spans::SpanIdx;
 use crate::extract::spans::shared_keys::own_session;
 
-/// Returns the earliest topmost agent run that no call contains, else the earliest top span (see
-/// `is_top_span`), else the earliest span without a parent in the trace.
+/// Returns the earliest topmost agent run that is neither a call nor within one, else the earliest
+/// top span (see `is_top_span`), else the earliest span without a parent in the trace.
 pub(crate) fn evaluated_span(roles: &SpanRoles<'_>) -> Option<SpanIdx> {
     // Runs are in order, so the first topmost run is the earliest. A run that is a tool call, or is
     // within one, was called by an agent above it, even if that agent has no run (some graph agents

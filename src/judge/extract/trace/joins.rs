@@ -221,7 +221,8 @@ pub(crate) fn replies(
     replies
 }
 
-/// Copies the call ids of an inner span to the same calls of the outer reply.
+/// Copies the call ids of an inner reply to the outer reply, if both list the same names in the
+/// same order.
 fn take_ids(outer: &mut Announcement, inner: Announcement) {
     let names = |reply: &Announcement| -> Vec<String> {
         reply.calls.iter().map(|call| call.name.clone()).collect()
