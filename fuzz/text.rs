@@ -1,7 +1,7 @@
-//! Tests text written by an agent or by a caller of the API: the values of span attributes, which
-//! may be JSON, Python literals or neither, and criteria as YAML or JSON. No text may make the
-//! program panic. The targets do not prove that a text is understood as intended; the unit tests of
-//! `extract` and `config` do.
+//! Tests the reading of text written by an agent or by a caller of the API: the values of span
+//! attributes, which may be JSON, Python literals or neither, and criteria as YAML or JSON. No text
+//! may make the program panic. The targets do not prove that a text is understood as intended; the
+//! unit tests of `extract` and `config` do.
 
 use std::path::Path;
 

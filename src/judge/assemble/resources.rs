@@ -1,4 +1,4 @@
-//! Shares equal resources of different requests, so that traces do not store copies.
+//! Lets different requests share equal resources, so that traces do not store copies.
 
 use std::sync::Arc;
 

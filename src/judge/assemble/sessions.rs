@@ -151,7 +151,7 @@ impl Sessions {
         self.shares.size()
     }
 
-    /// Records that spans of any session may have been lost.
+    /// Remembers that spans of any session may have been lost.
     pub(crate) fn miss(&mut self, now: Now) {
         self.memory_unix_nanos = self.memory_unix_nanos.max(now.unix_nanos);
         self.missed_unix_nanos = self.memory_unix_nanos;

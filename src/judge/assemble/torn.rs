@@ -17,7 +17,7 @@ const MAX_TORN: usize = WINDOW / 50;
 /// Maximum number of services that are counted separately; further services count as one.
 const MAX_SERVICES: usize = 200;
 
-/// Counts torn traces among the latest closed traces of each service.
+/// Counts the torn traces among the latest closed traces of each service.
 #[derive(Debug, Default)]
 pub struct TornServices {
     by_service: HashMap<Arc<str>, Window>,

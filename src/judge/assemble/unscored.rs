@@ -57,7 +57,7 @@ impl UnscoredTraces {
         }
     }
 
-    /// Marks many traces, given as a filter.
+    /// Marks the traces of a filter.
     pub(super) fn insert_all(&mut self, trace_ids: TraceIdFilter, now: Tick) {
         self.begin_overflow(now);
         self.overflow.merge(trace_ids);

@@ -22,8 +22,8 @@ pub trait CrossTraceAccess {
     /// Reads or changes the state. Other pipelines wait, so `work` must be short.
     fn with<T>(&mut self, work: impl FnOnce(&mut CrossTraces) -> T) -> T;
 
-    /// Reports that this pipeline has recorded its traces that were due by `now`. `next_due` is its
-    /// next deadline. A `next_due` up to `now` means that further traces are due.
+    /// Announces that this pipeline has recorded its traces that were due by `now`. `next_due` is
+    /// its next deadline. A `next_due` up to `now` means that further traces are due.
     fn noted(&mut self, next_due: Option<Instant>, now: Now);
 
     /// Waits until the other pipelines have recorded their traces that are due by `now`. May time
@@ -141,7 +141,7 @@ impl CrossTraces {
         self.judged_sessions = None;
     }
 
-    /// Records that spans may be missing.
+    /// Remembers that spans may be missing.
     pub(super) fn miss(&mut self, now: Now) {
         if let Some(sessions) = &mut self.sessions {
             sessions.miss(now);
@@ -151,7 +151,7 @@ impl CrossTraces {
         }
     }
 
-    /// Counts closed traces for their services, and withholds full verdicts for services whose
+    /// Counts the closed traces for their services, and withholds full verdicts for services whose
     /// traces arrive torn.
     pub(super) fn check_torn<M: Memo>(&mut self, closed: &mut [Closed<M>]) {
         for closed in closed {
@@ -164,8 +164,8 @@ impl CrossTraces {
         self.torn.take()
     }
 
-    /// Records closed traces of a partition. Returns the traces of this partition to judge again;
-    /// traces of other partitions wait for [`Self::take_changed`].
+    /// Records the closed traces of a partition. Returns the traces of this partition to judge
+    /// again; traces of other partitions wait for [`Self::take_changed`].
     pub(super) fn note(
         &mut self,
         extracted: &mut [Extracted],

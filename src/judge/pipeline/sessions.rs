@@ -148,7 +148,7 @@ impl JudgedSessions {
         self.sessions.len()
     }
 
-    /// Records that spans of any session may have been lost.
+    /// Remembers that spans of any session may have been lost.
     pub(super) fn miss(&mut self, now: Now) {
         self.memory_unix_nanos = self.memory_unix_nanos.max(now.unix_nanos);
         self.missed_unix_nanos = self.memory_unix_nanos;
@@ -163,7 +163,7 @@ impl JudgedSessions {
         }
     }
 
-    /// Records that turns up to this moment could not be restored. A session that begins within
+    /// Remembers that turns up to this moment could not be restored. A session that begins within
     /// `inactive` after this moment may have some of these turns.
     pub(super) fn miss_restored(&mut self, until_unix_nanos: u64) {
         let until = until_unix_nanos.saturating_add(ticks(self.settings.inactive));

@@ -515,7 +515,7 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Records that the SDK dropped attributes or events beyond its limits on their number. A
+    /// Remembers that the SDK dropped attributes or events beyond its limits on their number. A
     /// message is often spread over dozens of attributes.
     #[cold]
     pub(super) fn lose_dropped(&mut self) {

@@ -1,5 +1,5 @@
-//! Tests spans that arrive after their trace was closed. The tests do not prove that a late span
-//! changes a judgement; the pipeline's tests do.
+//! Tests how the buffer handles a span that arrives after its trace was closed. The tests do not
+//! prove that a late span changes a judgement; the pipeline's tests do.
 
 use super::fixture::{Fixture, reasons, settings, span, trace_id, traces};
 use crate::assemble::CloseReason::*;

@@ -1,5 +1,5 @@
-//! Tests traces that are cut short by limits, budgets, age, shutdown and known gaps. The buffer's
-//! benchmark measures the memory that traces use.
+//! Tests how the buffer cuts traces short: at limits and budgets, by age, at shutdown and for known
+//! gaps. The buffer's benchmark measures the memory that traces use.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! Tests replicas that share the traces: which traces are incomplete after a start, after a change
-//! of the replicas, and while traces arrive torn (split between replicas). The tests do not prove
-//! when a change is noticed.
+//! Tests a buffer that shares the traces with other replicas: which traces are incomplete after a
+//! start, after a change of the replicas, and while traces arrive torn (split between replicas).
+//! The tests do not prove when a change is noticed.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Tests traces that may be incomplete, and traces of hostile shape.
+//! Tests the extraction of traces that may be incomplete, and of traces of hostile shape.
 
 use std::time::{Duration, Instant};
 

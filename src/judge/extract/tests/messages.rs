@@ -1,4 +1,4 @@
-//! Tests calls and results that are known only from messages.
+//! Tests the extraction of calls and results that are known only from messages.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Tests spans of products without a capture in `tests/captures`, as documented or observed. The
-//! tests do not prove that newer versions write the same spans.
+//! Tests the extraction of spans of products without a capture in `tests/captures`, as documented
+//! or observed. The tests do not prove that newer versions write the same spans.
 
 use serde_json::json;
 

@@ -235,7 +235,8 @@ impl<'a> SpanRoles<'a> {
         }
     }
 
-    /// Sets runs, models, and calls folded into the call above, in one walk from the roots.
+    /// Sets the runs, the models, and the calls folded into the call above, in one walk from the
+    /// roots.
     fn walk(&mut self, max_size: usize) {
         let mut known = KnownCalls::default();
         let mut models: HashMap<SpanIdx, Vec<Reports>> = HashMap::new();

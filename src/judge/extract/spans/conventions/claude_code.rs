@@ -45,7 +45,7 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
     }
 }
 
-/// Marks failed calls: the failure is recorded on a span below the call's span.
+/// Marks a call as failed if a span directly below the call's span records the failure.
 fn fail_calls(spans: &mut RecognisedSpans<'_, '_>) {
     for (span_idx, parent) in spans.parent.iter().enumerate() {
         let view = &spans.spans[span_idx].view;

@@ -75,9 +75,10 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
 /// searched for its name.
 const MAX_ASKED: usize = 64;
 
-/// Names failed calls. In JavaScript, the span of a failed call names only the tool's class, and
-/// the model's span may not list the calls that the model requested. The requested calls are in the
-/// output of a sibling span: the last sibling before the failed call whose output lists calls.
+/// Assigns names to failed calls. In JavaScript, the span of a failed call names only the tool's
+/// class, and the model's span may not list the calls that the model requested. The requested calls
+/// are in the output of a sibling span: the last sibling before the failed call whose output lists
+/// calls.
 fn name_failed_calls(spans: &mut RecognisedSpans<'_, '_>) {
     let is_nameless = |span: &RecognisedSpan<'_>| {
         let call = span.call.as_ref();
