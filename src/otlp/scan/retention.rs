@@ -485,8 +485,7 @@ impl<'k> Keeper<'k> {
         room.min(Self::longest(kept, self.keys))
     }
 
-    /// Returns the maximum bytes of a value that later stages read. Cutting a longer value loses
-    /// nothing.
+    /// Returns the number of bytes beyond which later stages read nothing of a value.
     #[inline]
     fn longest(kept: Kept<'_>, keys: &KeySet) -> usize {
         match kept.keep {

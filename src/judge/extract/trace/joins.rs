@@ -361,7 +361,7 @@ enum MatchBy {
 
 struct OfId {
     first: usize,
-    /// True if another call was announced with this id.
+    /// True if a different call was also announced with this id.
     is_reused: bool,
 }
 

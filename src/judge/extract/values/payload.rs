@@ -34,7 +34,7 @@ impl Raw<'_> {
 /// The envelope that a framework puts around arguments or a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Envelope {
-    /// No envelope, except those with a recognisable shape (a serialised LangChain message, JSON
+    /// No envelope, unless the value has a recognisable shape (a serialised LangChain message, JSON
     /// within JSON).
     #[default]
     Plain,
@@ -49,7 +49,7 @@ pub(crate) enum Envelope {
     Result,
 }
 
-/// A result without its envelopes, and the facts about the call that they contained.
+/// A result without its envelopes, and the facts about the call that the envelopes contained.
 #[derive(Debug)]
 pub(crate) struct OpenedResult {
     pub(crate) payload: Payload,

@@ -1,5 +1,5 @@
-//! The table of conventions. Each framework has a file, or a row in `look_alikes`. Outside this
-//! folder, no code but the table of keys names a framework.
+//! The table of conventions. Each convention has a file, or a row in `look_alikes`. In the rest of
+//! `extract`, only the table of keys and comments name frameworks.
 
 mod autogen;
 mod claude_code;
