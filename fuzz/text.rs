@@ -58,7 +58,7 @@ const SPANS: &[(Marks, &[&str])] = &[
     ),
 ];
 
-/// Texts of every kind that frameworks write: JSON, Python literals, messages, plain words.
+/// Texts of the kinds that frameworks write: JSON, Python literals, messages, plain words.
 const VALUES: &[&str] = &[
     r#"{"query": "weather", "limit": 3, "nested": {"a": [1, 2.5e3, null, true]}}"#,
     r#"{'query': "it's", 'limit': -3, 'raw': b'\x00', 'set': {1, 2}, 'tuple': (1,), 'none': None}"#,

@@ -1,7 +1,7 @@
 //! Tests the scan against prost: it accepts the bytes that prost accepts, except ids of a wrong
 //! length, and yields what an oracle finds in prost's messages. The inputs are random bytes,
-//! mutated captures, and messages generated from OTLP's descriptors, with every rare but legal
-//! form, and many illegal ones. The targets prove nothing about bodies larger than a few dozen KiB.
+//! mutated captures, and messages generated from OTLP's descriptors, with rare but legal forms, and
+//! many illegal ones. The targets prove nothing about bodies larger than a few dozen KiB.
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;

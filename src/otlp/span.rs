@@ -380,7 +380,7 @@ pub struct Batch {
     /// Number of spans that cannot be assembled because the trace or span id is empty or all zero,
     /// and of wanted log records without a trace.
     pub n_without_ids: usize,
-    /// Bytes of the text that the attributes of all spans share.
+    /// Bytes of the texts that the attributes of the spans share.
     pub shared_size: usize,
     /// The sender of the request.
     pub peer: PeerId,

@@ -1,6 +1,6 @@
-//! Groups spans into traces and closes each trace when it is done. Uses ids, parents, times and the
-//! class of each span; does not depend on tool calls or criteria. All timers use the times at which
-//! spans arrive, never the times in spans.
+//! Groups spans into traces and closes each trace when it is done. The time at which a trace closes
+//! depends on the ids, parents, times and classes of its spans, and on limits, but not on
+//! attributes or criteria. All timers use the times at which spans arrive, never the times in spans.
 
 mod partition;
 mod settings;

@@ -1,6 +1,6 @@
 //! Derives from the parents of a trace's spans which spans are top spans, and whether a top span
-//! has ended and no parent is missing. The shape is computed from all spans when a trace may be
-//! done.
+//! has ended, no top span is open, and no local parent is missing. The shape is computed from all
+//! spans when a trace may be done.
 //!
 //! No function recurses, and no walk visits a span twice: a walk along a cycle of parents ends at
 //! the first span that it marked. Every span of a cycle has a present parent, so it is neither a

@@ -4,7 +4,7 @@
 //! The folder has layers; a file imports only files of its own layer and of layers below, and no
 //! two files import each other. From the bottom up:
 //!
-//! 1. `settings`, `glob`, `uncertainty`, `tool_call`, `model_use`: types that every layer uses
+//! 1. `settings`, `glob`, `uncertainty`, `tool_call`, `model_use`: helpers of the other layers
 //! 2. `values`: arguments, results and messages as JSON, independent of spans
 //! 3. `spans`: the interpretation of a single span; only `conventions` and `keys` name frameworks
 //! 4. `trace`: roles, turns and calls, derived from all spans of a trace

@@ -282,7 +282,7 @@ impl<'k> Keeper<'k> {
         self.reset_budgets();
     }
 
-    /// Makes all returned attributes readable. Returns the bytes of the text that the attributes
+    /// Makes all returned attributes readable. Returns the bytes of the texts that the attributes
     /// share.
     pub(super) fn finish(&mut self) -> usize {
         self.builder.publish()

@@ -135,7 +135,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         }
     }
 
-    /// Makes the attributes of all spans readable. Returns the bytes of the text that the
+    /// Makes the attributes of all spans readable. Returns the bytes of the texts that the
     /// attributes share.
     pub(super) fn finish(&mut self) -> usize {
         self.keeper.as_mut().map_or(0, Keeper::finish)

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use crate::extract::tool_call::Payload;
 use crate::extract::values::equality;
 
-/// The fields of a report that identify a call. An absent field agrees with every value.
+/// The fields of a report that identify a call. An absent field contradicts no value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallReport<'a> {
     pub(crate) call_id: Option<&'a str>,
