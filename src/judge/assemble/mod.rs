@@ -1,6 +1,7 @@
 //! Groups spans into traces and closes each trace when it is done. The time at which a trace closes
 //! depends on the ids, parents, times and classes of its spans, and on limits, but not on
-//! attributes or criteria. All timers use the times at which spans arrive, never the times in spans.
+//! attributes or criteria. All timers use the times at which spans arrive, never the times in
+//! spans.
 
 mod partition;
 mod settings;
