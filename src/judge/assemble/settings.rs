@@ -74,7 +74,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Maximum `size_limit`: 2 GiB, because offsets into a trace's attributes are 32-bit numbers.
+    /// Maximum `size_limit`: 2 GiB, well within the 4 GiB that 32-bit offsets into a trace's
+    /// attributes can address.
     pub const MAX_SIZE_LIMIT: usize = 2 << 30;
 
     /// Returns the limits of one partition.

@@ -134,8 +134,8 @@ impl CrossTraces {
         })
     }
 
-    /// Drops the histories of sessions and services, and records no further traces, because other
-    /// processes may judge some of them.
+    /// Drops the histories of sessions and services for good, because other processes may judge
+    /// some of their traces.
     pub(super) fn without_history(&mut self) {
         (self.sessions, self.models) = (None, None);
         self.judged_sessions = None;

@@ -297,8 +297,9 @@ impl LogJudge {
         });
     }
 
-    /// Drops the open traces that were not open at the predecessor's last moment, because their
-    /// beginning was not read. Called before anything later than that moment is processed.
+    /// Drops the open traces that were not open at the predecessor's last moment: the predecessor
+    /// reported them, and their beginning was not read. Called before anything later than that
+    /// moment is processed.
     fn pass_judged(&mut self, moment: LogMoment) {
         let Some(inherited) = self.start.inherited else {
             return;

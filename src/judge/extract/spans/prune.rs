@@ -45,8 +45,8 @@ pub(super) fn pruning(
     }
 }
 
-/// Cuts the results of a call to `max_size` bytes. The scan stores long values that mention tools
-/// uncut, because they may be a model's reply.
+/// Cuts the results of a call to `max_size` bytes. The scan does not cut long values that mention
+/// tools, because they may be a model's reply.
 pub(super) fn cut_results(kept: &mut KeptAttributesBuilder, max_size: usize) {
     if kept.current_size() > max_size {
         kept.retain(
