@@ -242,8 +242,7 @@ fn sent() -> impl Strategy<Value = Sent> {
             }
             sent.span.flags = flags;
             let ([tool_call, agent_run, model, partial], kind, update, n_attributes) = class;
-            // One in five is a tool call, one in ten a model span or agent run: with more, every
-            // span would have a call beneath it.
+            // One in five is a tool call, one in ten a model span or agent run.
             (
                 sent.span.class.tool_call,
                 sent.span.class.model,

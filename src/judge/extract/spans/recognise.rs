@@ -288,7 +288,8 @@ pub(crate) fn is_synthesized(found: Recognition) -> bool {
     found.call == SYNTHESIZED
 }
 
-/// Adds the roles that this built-in convention recognises, unless an earlier convention did.
+/// Adds the roles that this built-in convention recognises. A role that an earlier convention
+/// recognised stays, and a span is never both a call and a model span.
 fn ask(found: &mut Recognition, id: ConventionId, span: &View<'_>) {
     let convention: &Convention = id.get();
     if found.call != 0 || found.model != 0 {
