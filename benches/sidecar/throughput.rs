@@ -549,8 +549,8 @@ pub(crate) fn scaling(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// Measures goal 9: compares spanscore with the OpenTelemetry Collector at `$OTELCOL`, which
-/// `benches/peers/*.yaml` configure.
+/// Measures goal 9: compares spanscore with the OpenTelemetry Collector whose path is `$OTELCOL`,
+/// in the configurations of `benches/peers/*.yaml`.
 pub(crate) fn peers(plan: &Plan) -> io::Result<()> {
     #[expect(
         clippy::disallowed_methods,

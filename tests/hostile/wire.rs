@@ -167,8 +167,8 @@ pub(crate) fn request(spans: &[Vec<u8>]) -> Vec<u8> {
 
 /// Returns the encoded start and end of a span. Spans with higher numbers start later.
 fn timed(number: u64) -> Vec<u8> {
-    // These times are long ago, so that the traces count as a recording, and none is `incomplete`
-    // because it began before the sidecar.
+    // These times are long ago, so that the traces count as a recording. A trace that ended shortly
+    // before the sidecar's start would be `incomplete`.
     let start = 1_767_225_600_000_000_000 + number * 2_000;
     lasting(start, start + 1_000)
 }

@@ -78,7 +78,7 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         n_items
     }
 
-    /// Applies the marks of traces that were judged with the records below `record`.
+    /// Applies the marks of traces and sessions whose judgement used no record from `record` on.
     fn apply_marks(&mut self, record: u64) {
         let judged_before = |mark: &TraceMark| mark.judged_below <= record;
         while let Some(mark) = self.marks.next_if(judged_before) {

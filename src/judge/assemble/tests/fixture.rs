@@ -25,7 +25,7 @@ impl Memo for Reported {
     }
 }
 
-/// Returns the defaults of docs/design.md#configuration, with large limits.
+/// Returns the default times and numbers of the configuration, with large memory limits.
 pub(super) fn settings() -> Settings {
     Settings {
         partition: Partition::WHOLE,

@@ -413,7 +413,7 @@ pub(super) const SESSIONS: &[KeyId] = &[
 /// A key with a general name: its value is a session only if the span also has the second key.
 pub(super) const SESSION_BESIDE: (KeyId, KeyId) = (GROUP_ID, AGENT_TRACE_ID);
 
-/// The keys in which products name a span's kind. If a span has one of them, its keys of the
+/// The kind keys of OpenInference and Traceloop. If a span has one of them, its keys of the
 /// OpenTelemetry conventions are copies that a normaliser added (see `conventions/gen_ai.rs`).
 pub(super) const COPIED_KINDS: KeyBits = KeyBits::new(&[OI_KIND, TRACELOOP_KIND]);
 

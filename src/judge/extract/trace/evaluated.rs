@@ -54,8 +54,8 @@ fn shows_hole(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
         // servers.
         return !tops.any(is_top_span(roles));
     }
-    // The missing parent is not marked as remote, but many SDKs mark no parents. A single run may
-    // well have a parent in another process.
+    // The missing parent is not marked as remote, but many SDKs do not mark parents at all. If the
+    // only topmost span is an agent run, its parent may well be in another process.
     let (Some(top), None) = (tops.next(), tops.next()) else {
         return true;
     };

@@ -234,8 +234,8 @@ fn take_ids(outer: &mut Announcement, inner: Announcement) {
     }
 }
 
-/// Returns the calls that a model span announces. If there are none, or the reply is cut, returns
-/// those in the log records written in the span.
+/// Returns the calls that a model span announces. If there are none, or the reply is cut, prefers
+/// the calls in the log records written in the span.
 fn announcement(roles: &SpanRoles<'_>, model: SpanIdx, max_size: usize) -> Announcement {
     let own = model_messages::announcement(&roles.recognised[model].view, max_size);
     let records = roles.records_of.get(&model);
