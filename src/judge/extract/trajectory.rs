@@ -45,8 +45,8 @@ pub struct Trajectory {
     /// given (`docs/design.md#what-is-certain-in-a-cut-trace`).
     pub cut_short: bool,
     /// True if all calls of the run, or of a turn of the session, were read from model messages. If
-    /// the trace was cut short, the trajectory is never certain, because the first tool span
-    /// replaces it.
+    /// the trace was cut short, the trajectory is never certain, because a tool span that arrives
+    /// later would replace it.
     pub from_messages: bool,
     /// True if other traces may contain arguments and results that the calls lack.
     pub completed_elsewhere: bool,

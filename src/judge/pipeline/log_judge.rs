@@ -393,8 +393,8 @@ struct Gate<'a, S> {
 impl<S: JudgementSink> JudgementSink for Gate<'_, S> {
     fn take(&mut self, slice: &mut Judged) {
         if self.was_reported {
-            // If the predecessor had more memory, a trace that is evicted here was still open
-            // there, and was not reported.
+            // A trace that is evicted here may have remained open at a predecessor with more
+            // memory, and then was not reported.
             slice.retain(|evaluation| evaluation.trajectory.completeness == CloseReason::Evicted);
         }
         if self.may_be_reported {

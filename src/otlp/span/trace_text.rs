@@ -145,9 +145,9 @@ impl TraceText {
     }
 }
 
-/// Returns the number of items by which a full list of `len` items grows: a third, limited by
-/// [`MAX_GROWTH`], and at least seven eighths of the first capacity `first`. If lists doubled, the
-/// unused capacity of open traces would be most of the memory.
+/// Returns the number of items by which a full list of `len` items grows: a third, but at most
+/// [`MAX_GROWTH`] or an eighth, whichever is more, and at least seven eighths of `first`, the first
+/// capacity. If lists doubled, the unused capacity of open traces would be most of the memory.
 fn growth(len: usize, first: usize) -> usize {
     match len {
         0 => first,

@@ -29,8 +29,8 @@ impl AlarmWatch {
         }
     }
 
-    /// Returns true for a call with this name. A call whose span does not name the tool is watched,
-    /// because other spans may name it.
+    /// Returns true if calls with this name are watched. A call whose span does not name the tool
+    /// is watched, because other spans may name it.
     pub(super) fn watches(&self, name: Option<&str>) -> bool {
         let names = self.names.as_ref().zip(name);
         names.is_none_or(|(names, name)| names.is_match(name))
