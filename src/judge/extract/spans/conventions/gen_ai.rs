@@ -55,7 +55,8 @@ pub(super) const GEN_AI: Convention = Convention {
 };
 
 fn roles(span: &View<'_>) -> OwnRoles {
-    // If the span also has a product's own kind, a normaliser copied the operation.
+    // If the span also has the kind of OpenInference or Traceloop, a normaliser copied the
+    // operation.
     if span.has_any(keys::COPIED_KINDS) {
         return OwnRoles::default();
     }
