@@ -217,8 +217,8 @@ impl ForwardHandle {
             .map_or(Ok(()), |headers| headers.replace(destination))
     }
 
-    /// Starts the drain: an outlet refuses requests while its destination is down, because they
-    /// would be acknowledged and then dropped.
+    /// Starts the drain: without a journal, an outlet refuses requests while its destination is
+    /// down, because they would be acknowledged and then dropped.
     pub fn begin_drain(&self) {
         for outlet in &self.outlets {
             outlet.queue.begin_drain();

@@ -9,8 +9,8 @@ pub(crate) fn rfc3339(unix_nanos: u64) -> String {
     Timestamp { seconds, nanos }.to_string()
 }
 
-/// Parses RFC 3339 as Unix nanoseconds; `None` if the text is invalid. A time before 1970 becomes 0,
-/// a time after 2554 `u64::MAX`.
+/// Parses RFC 3339 as Unix nanoseconds; `None` if the text is invalid. A time before 1970 becomes
+/// 0; a time after 2554 becomes `u64::MAX`.
 pub(crate) fn unix_nanos_from_rfc3339(text: &str) -> Option<u64> {
     let Timestamp { seconds, nanos } = text.parse().ok()?;
     let nanos = i128::from(seconds) * 1_000_000_000 + i128::from(nanos);

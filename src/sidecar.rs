@@ -116,7 +116,7 @@ pub enum StartError {
     #[cfg(feature = "kafka")]
     #[error("`kafka`: {0}")]
     Kafka(String),
-    /// The system refused a thread or an address.
+    /// The system refused, for example, a thread, an address or a folder.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
 }

@@ -1,5 +1,5 @@
 //! Counts and logs the sidecar's events, one row for each event. If the OpenTelemetry Collector has
-//! a metric with the same meaning, our metric has its name.
+//! a metric with the same meaning, our metric has a similar name.
 
 /// Defines an event for each row: a struct with these fields, and `emit`, which runs the block with
 /// the fields as variables. A row that counts has a name for its telemetry in parentheses; a row

@@ -230,8 +230,9 @@ impl Client<'_, '_> {
         }
     }
 
-    /// Registers a list of criteria. Registers none if the sidecar rejects one of them as invalid;
-    /// any other failure leaves those before it registered.
+    /// Registers a list of criteria. First the sidecar checks each criterion, and a rejection
+    /// prevents the whole change. If a later request fails, the criteria registered before it
+    /// remain.
     fn put_all(
         &mut self,
         text: &str,

@@ -155,7 +155,7 @@ fn write_report(
 }
 
 /// Prints the problem of each criterion that has one, such as that it selects no run (unless
-/// examples replace what the criterion expects). Returns true if there is none.
+/// examples replace what the criterion expects). Returns true if there was no problem.
 fn report_coverage(
     coverage: &Coverage,
     has_examples: bool,

@@ -14,8 +14,7 @@ use crate::config;
 use crate::sidecar::{self, Observer};
 use crate::telemetry::{NothingRecognised, TrajectoriesSeen};
 
-/// Number of trajectories that are shown without a delay. Later ones are shown once per
-/// [`INTERVAL`].
+/// Number of trajectories that are shown without a delay. Later, one is shown per [`INTERVAL`].
 const N_FIRST: u64 = 10;
 
 /// Interval between later trajectories.

@@ -58,7 +58,7 @@ pub struct Backoff {
     pub max: std::time::Duration,
 }
 
-/// The three shapes in which evaluations are sent.
+/// The three shapes in which evaluations are sent over OTLP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Shape {
     /// Score spans.

@@ -96,7 +96,7 @@ impl Signal {
         }
     }
 
-    /// Returns the signal of a number in a journal; of an unknown number, metrics.
+    /// Returns the signal of a number in a journal; metrics for an unknown number.
     pub fn of_number(number: u8) -> Self {
         match number {
             0 => Self::Traces,

@@ -128,8 +128,8 @@ pub struct KafkaRead {
     /// A name that only this process uses: a restart within `session_timeout` moves no partition.
     pub instance_id: Option<String>,
     /// Time without a heartbeat after which a reader is evicted from the group, and other readers
-    /// get its partitions. With `protocol: consumer` the brokers'
-    /// `group.consumer.session.timeout.ms` decides instead.
+    /// get its partitions. Only for the protocol `classic`; with `consumer` the brokers'
+    /// `group.consumer.session.timeout.ms` decides.
     pub session_timeout: Duration,
     /// A new owner of a partition starts reading this long before the oldest open trace.
     pub overlap: Duration,

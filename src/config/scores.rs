@@ -82,7 +82,7 @@ pub struct SpanScores {
     pub on_revision: OnRevision,
     /// Status of a failed evaluation's span.
     pub status_on_fail: StatusOnFail,
-    /// Share of the passed evaluations that become spans, 0 to 1; all other evaluations do.
+    /// Share of the passed evaluations that become spans, 0 to 1.
     pub sample_pass: f64,
 }
 

@@ -38,7 +38,7 @@ pub enum Threads {
     Count(usize),
 }
 
-/// A header value or key, never printed in logs or debug output.
+/// A header value, API key or password, never printed in logs or debug output.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Secret(String);
 

@@ -1,10 +1,10 @@
-//! Exports evaluations as score spans, events and metrics, to backends' own score APIs, as printed
-//! lines and as a live stream.
+//! Exports evaluations as score spans, events, metrics, printed lines and a live stream, and writes
+//! them to backends' own score APIs.
 //!
 //! [`Exporter::export`] immediately encodes each evaluation into the open batch of every signal.
 //! Queues contain only encoded bytes, which count against their limit, and no trajectory stays in
-//! memory. Each signal has a separate destination, queue and delivery: an outage of one backend
-//! affects no other signal and never the original telemetry.
+//! memory. Each signal has a separate queue and delivery: an outage of its destination affects no
+//! signal with another destination, and never the original telemetry.
 
 pub mod score_event;
 pub mod score_line;
@@ -78,7 +78,7 @@ pub struct ExportPlan<'a> {
     pub config: &'a Config,
     /// Maximum bytes of queued scores, for all signals together.
     pub budget: Bound,
-    /// The output of printed evaluations, if no endpoint is configured.
+    /// The output of printed evaluations, if evaluations are printed.
     pub print: Option<Print>,
     /// Marks a trace as judged once its scores are journaled or delivered.
     pub marks: Option<JudgedMarks>,

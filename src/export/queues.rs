@@ -1,4 +1,5 @@
-//! Enqueues the encoded requests of each shape, delivers them and counts their scores by outcome.
+//! Enqueues the encoded requests of each shape and backend, delivers them and counts their scores
+//! by outcome.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::telemetry::{ScoresDropped, ScoresOverflow, ScoresQueued, ScoresSent, 
 use crate::transport::queue::Accounting;
 use crate::transport::{Client, Delivery, Queue, SentHeaders, TransportError, Undelivered};
 
-/// The queues of all shapes, and the tasks that deliver from them.
+/// The queues of all shapes and backends, and the tasks that deliver from them.
 #[derive(Debug)]
 pub(super) struct ScoreQueues {
     /// Capacity of each queue, in bytes.
@@ -100,7 +101,7 @@ impl ScoreQueues {
     }
 }
 
-/// Counts the scores of one shape by outcome.
+/// Counts the scores of one shape or backend by outcome.
 #[derive(Debug)]
 pub(super) struct ScoreAccounting {
     shape: &'static str,

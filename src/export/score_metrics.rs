@@ -1,9 +1,9 @@
 //! Counts evaluations with the instruments of docs/design.md#how-scores-leave, and encodes them for
 //! OTLP.
 //!
-//! Each series of opentelemetry_sdk is bound once, so that counting costs an atomic addition. This
-//! file collects from the SDK's readers itself, so there is no second timer and no second export
-//! path.
+//! The series of evaluations are bound to opentelemetry_sdk's instruments once, so that counting
+//! costs an atomic addition. This file collects from the SDK's readers itself, so there is no second
+//! timer and no second export path.
 //!
 //! Series of all verdicts begin at 0 when a criterion, service and agent are first seen together: a
 //! series that begins at 1 has no increase, so backends would not see the first failure. The SDK
@@ -54,7 +54,7 @@ pub(super) const MAX_SERIES: usize = MAX_COMBINATIONS * Verdict::ALL.len();
 /// separate bucket.
 const BOUNDS: [f64; 11] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 
-/// Buckets of the time to a verdict, in seconds: settling takes 5 by default, a trace without an
+/// Buckets of the time to a verdict, in seconds. By default, settling takes 5, a trace without an
 /// end is closed after 180, and every trace is closed after an hour at most.
 const DELAY_BOUNDS: [f64; 12] = [
     1.0, 2.5, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 60.0, 180.0, 600.0, 3_600.0,
@@ -124,7 +124,7 @@ struct BoundDelay {
 }
 
 impl ScoreMetrics {
-    /// Creates instruments with counts of zero; their start time is the current time.
+    /// Creates the instruments.
     pub fn new(settings: Settings) -> Self {
         let scraped = Reader::new(SdkTemporality::Cumulative);
         let sent = match settings.temporality {
@@ -202,9 +202,9 @@ impl ScoreMetrics {
         }
     }
 
-    /// Counts an evaluation that was judged at `now_unix_nanos`. A changed evaluation only counts
-    /// as a change of its label, in a separate metric. Returns the limit that folds names into
-    /// `_other`, when it is first exceeded.
+    /// Counts an evaluation that was judged at `now_unix_nanos`. A later revision is not counted;
+    /// if the label changed, the change is counted in a separate metric. Returns the limit that
+    /// folds names into `_other`, when it is first exceeded.
     pub fn record(&self, evaluation: &Evaluation, now_unix_nanos: u64) -> Option<Folded> {
         if evaluation.revision > 0 {
             if let Some(previous) = evaluation

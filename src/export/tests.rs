@@ -1,6 +1,6 @@
-//! Tests score spans, events and lines, decoded with prost and compared with
-//! docs/design.md#how-scores-leave. The tests do not prove that a backend shows them, nor that they
-//! arrive (`tests/it/end_to_end` proves that).
+//! Tests the export of scores: their spans and events are decoded with prost, and their lines are
+//! compared as text (docs/design.md#how-scores-leave). The tests do not prove that a backend shows
+//! the scores.
 
 mod backends;
 mod boards;
@@ -83,7 +83,7 @@ fn only_span(evaluation: Evaluation, settings: &Settings) -> Span {
         .remove(0)
 }
 
-/// Returns attributes as readable lines. A value that is not a text has its type.
+/// Returns attributes as readable lines. A value that is not a text is shown with its type.
 fn lines(attributes: &[KeyValue]) -> String {
     let line = |pair: &KeyValue| match pair.value.as_ref().unwrap().value.as_ref().unwrap() {
         any_value::Value::StringValue(text) => format!("{}: {text}\n", pair.key),

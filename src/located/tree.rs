@@ -22,8 +22,9 @@ pub enum NodeValue {
 pub struct Scalar {
     pub text: String,
     pub kind: Kind,
-    /// True if the value came from a variable, a flag or a file. Quotes do not turn this value into
-    /// a text, because they are required inside `{ }`.
+    /// True if the value came from a variable, a flag or a file. Quotes around a reference do not
+    /// make its value a text, because YAML requires them in a map in braces, such as
+    /// `{ port: "${env:PORT}" }`.
     pub substituted: bool,
 }
 

@@ -11,7 +11,8 @@ use super::interpolate::escaped;
 /// Maximum characters of a list of plain values that is written on one line.
 const MAX_FLOW_CHARS: usize = 100;
 
-/// Writes YAML in block style. `comment` returns the comment for a key, by its path.
+/// Writes YAML in block style, short lists on one line. `comment` returns the comment for a key, by
+/// its path.
 pub fn to_commented_yaml(value: &Value, comment: &dyn Fn(&str) -> Option<String>) -> String {
     let mut out = String::new();
     match value {
@@ -24,7 +25,7 @@ pub fn to_commented_yaml(value: &Value, comment: &dyn Fn(&str) -> Option<String>
     out
 }
 
-/// Writes YAML in block style without comments.
+/// Writes YAML like [`to_commented_yaml`], without comments.
 pub fn to_yaml(value: &Value) -> String {
     to_commented_yaml(value, &|_| None)
 }

@@ -1,4 +1,5 @@
-//! Limits on the size of a run in the list. The memory of runs also counts the bytes of this entry.
+//! Limits on the size of a run's entry in the list. The memory of runs counts the entry's bytes,
+//! too.
 
 /// Maximum number of calls in a line of the list.
 pub(super) const MAX_LISTED_CALLS: usize = 48;

@@ -1,7 +1,8 @@
 //! Streams judged runs to pages, as server-sent events.
 //!
 //! There is no queue: each stream polls the memory and stores only its position. A browser that
-//! stops reading costs nothing; it receives the latest runs when it reads again.
+//! stops reading still occupies a stream, but nothing accumulates for it; it receives the latest
+//! runs when it reads again.
 
 use std::convert::Infallible;
 use std::sync::Arc;

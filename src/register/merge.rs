@@ -39,7 +39,7 @@ pub struct Registration {
 #[derive(Debug, Clone, Default)]
 pub struct CriteriaSet {
     file: Arc<[Arc<Criterion>]>,
-    /// The file of each criterion of the files, by name.
+    /// The path of the file that defines each criterion, by the name of the criterion.
     paths: Arc<BTreeMap<String, Arc<str>>>,
     api: BTreeMap<String, Registration>,
 }
@@ -68,8 +68,8 @@ pub struct SetChanges {
     pub removed: Vec<String>,
 }
 
-/// Returns the rules by which traces are judged. With `previous`, spans that were received under
-/// those rules remain readable.
+/// Returns the rules by which traces are judged. Spans that were scanned under `previous` remain
+/// readable.
 pub fn rules(config: &Config, criteria: Vec<Criterion>, previous: Option<&Rules>) -> Rules {
     Rules::following(
         previous,

@@ -199,7 +199,7 @@ impl KeptPartition {
     /// Reads the spans of this partition from a request's record.
     ///
     /// # Errors
-    /// The record is damaged, cannot be read, or was removed.
+    /// Returns an error if the record is damaged, cannot be read, or was removed.
     pub(super) fn read(
         &mut self,
         record: u64,

@@ -33,7 +33,7 @@ pub(super) use worker::Judge;
 #[cfg(feature = "kafka")]
 pub(super) use worker::report;
 
-/// Maximum number of batches in the queue of a thread whose spans are in memory.
+/// Maximum number of batches with spans in memory, in the queue of one thread.
 const MAX_BATCHES: usize = 4096;
 
 /// Maximum number of requests that wait in the journal to be scored. Their queue entries use 4 MiB.

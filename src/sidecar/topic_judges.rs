@@ -83,7 +83,7 @@ impl TopicJudges {
                 max_replay: config.read.max_replay.0,
             },
             settings: Settings {
-                // A partition contains all spans of its traces, so replicas never tear a trace.
+                // A partition contains all spans of its traces, so replicas never share a trace.
                 warm_up: Duration::ZERO,
                 has_peers: false,
                 ..settings

@@ -4,7 +4,7 @@
 use super::{MetricKind, MetricsPage};
 
 events! {
-    /// A criterion does not fit many trajectories: for example, it selected none of them, or
+    /// A criterion does not fit the trajectories so far: for example, it selected none of them, or
     /// requires a tool that none of them calls.
     CoverageProblem<'a> {
         criterion: &'a str,

@@ -19,9 +19,8 @@ macro_rules! metrics {
         $(#[doc = $help:literal])+
         $field:ident: $kind:ident[$($label:literal),*] = $name:literal;
     )+) => {
-        /// Every counter and gauge that events change. Other code writes values that are computed
-        /// at a scrape: `item_accounting`, `process`, `coverage`, `journal`, the page, the
-        /// receivers and Kafka.
+        /// The counters and gauges that events change. Other code, such as `item_accounting` and
+        /// the exporter of scores, writes further metrics to `/metrics`.
         #[derive(Debug)]
         pub(super) struct Metrics {
             $($(#[doc = $help])+ pub(super) $field: $kind<{ count(&[$($label),*]) }>,)+
@@ -45,7 +44,7 @@ macro_rules! metrics {
 metrics! {
     /// Connections that could not be accepted, usually for lack of file descriptors, by port
     accept_failures: Counter["port"] = "spanscore_accept_failures_total";
-    /// Times that an open trace waited, up to a second or more, before it was searched for alarms
+    /// Times that judging an open trace for alarms was postponed, usually by at most a second
     alarms_postponed: Counter[] = "spanscore_alarms_postponed_total";
     /// Requests refused by the API of the admin port, by reason
     api_refused: Counter["reason"] = "spanscore_api_refused_total";
@@ -57,7 +56,7 @@ metrics! {
     certificate_reloads: Counter["result"] = "spanscore_certificate_reloads_total";
     /// Reloads of the configuration files, by result
     config_reloads: Counter["result"] = "spanscore_config_reloads_total";
-    /// Connections closed for lack of memory for more connections, by port and reason
+    /// Connections evicted or rejected at the limits on connections, by port and reason
     connections_cut: Counter["port", "reason"] = "spanscore_connections_cut_total";
     /// Sets of criteria that came into force, by cause
     criteria_sets: Counter["cause"] = "spanscore_criteria_sets_total";

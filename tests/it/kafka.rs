@@ -319,7 +319,8 @@ async fn what_waits_for_the_brokers_survives_a_kill() {
     }
 }
 
-/// The client library's buffer must have space for such a record, or the record would wait forever.
+/// The client library's buffer must have space for the largest record, or the record would wait
+/// forever.
 #[test]
 fn a_record_as_large_as_a_request_may_be_is_written() {
     let brokers = brokers();

@@ -543,8 +543,7 @@ async fn kills_rebalances_and_dead_brokers_change_no_score() {
     let n_missing = expected.all.keys().filter(is_missing).count();
     let some = &different[..different.len().min(5)];
     assert_eq!((different.len(), n_missing), (0, 0), "{some:?}");
-    // The allowed number of repeated scores: for each kill of one of the three judges, the scores
-    // of one second.
+    // The allowed number of repeated scores: for each kill of a judge, the scores of one second.
     let bound = n_kills as f64 * rate;
     assert!((n_repeated as f64) <= bound, "{n_repeated} > {bound}");
     fs::remove_dir_all(&bench.scratch).unwrap();

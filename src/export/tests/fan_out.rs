@@ -96,8 +96,8 @@ fn books(telemetry: &Telemetry, shape: &'static str) -> (u64, Vec<(&'static str,
 }
 
 fn n_items(shape: &str) -> u64 {
-    // Count points: two labels have both a count and a score, two only a count, and one series is
-    // the time to a verdict.
+    // Metric points are counted: two labels have both a count and a score, two only a count, and
+    // one series is the time to a verdict.
     if shape == "score_metrics" { 7 } else { N_EVALUATIONS }
 }
 

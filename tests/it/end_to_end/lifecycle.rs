@@ -1,6 +1,6 @@
 //! Tests a sidecar when something goes wrong: late spans, its own scores sent back to it, backends
-//! that are down, a shutdown that comes too early. Also tests a sidecar without scoring, and the
-//! books under load.
+//! that are down, a shutdown that comes too early. Also tests a sidecar without scoring, and that
+//! item counts balance under load.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

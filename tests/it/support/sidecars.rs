@@ -41,8 +41,8 @@ const WHOLE: [&str; 5] = [
 ];
 
 /// Sends recorded sessions through sidecars. Sessions with one trace share a sidecar. A session
-/// with several traces gets a separate sidecar, because its traces complete each other's calls if
-/// they are judged in one slice.
+/// with several traces gets a separate sidecar: its traces must be judged in one slice to complete
+/// each other's calls, and other sessions could prevent that.
 pub(crate) async fn all_pass_through(scenarios: Vec<Scenario>, protocol: Protocol) {
     let is_of_one_trace = |scenario: &Scenario| replayed(&scenario.requests).0 <= 1;
     let (of_one, of_several): (Vec<_>, Vec<_>) = scenarios.into_iter().partition(is_of_one_trace);
