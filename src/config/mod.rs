@@ -86,7 +86,7 @@ pub struct Config {
     #[serde(with = "tools")]
     #[schemars(with = "tools::Section")]
     pub tools: extract::Tools,
-    /// The criteria that judge every trace.
+    /// The criteria that judge traces.
     pub criteria: Vec<Criterion>,
     /// Globs of criteria files, relative to this file; each contains only `criteria:`. Names are
     /// unique over all files.

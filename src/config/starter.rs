@@ -107,7 +107,7 @@ fn kinds(trajectories: &[Trajectory]) -> Vec<Kind<'_>> {
         .filter(|trajectory| !trajectory.tool_calls.is_empty())
     {
         let key = key(trajectory);
-        // Repeated calls of one tool count once, because retries and loops are rarely part of a
+        // Consecutive calls of one tool count once, because retries and loops are rarely part of a
         // rule. Names that contain an id are skipped, because later runs have other ids.
         let mut names: Vec<&str> = trajectory
             .tool_calls

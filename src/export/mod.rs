@@ -76,11 +76,11 @@ const MIN_INTERVAL: Duration = Duration::from_millis(10);
 pub struct ExportPlan<'a> {
     /// The configuration: `scores`, and `forward` as its fallback.
     pub config: &'a Config,
-    /// Maximum bytes of queued scores, for all signals together.
+    /// Maximum bytes of queued scores, for all queues together.
     pub budget: Bound,
     /// The output of printed evaluations, if evaluations are printed.
     pub print: Option<Print>,
-    /// Marks a trace as judged once its scores are journaled or delivered.
+    /// Marks a trace as judged once its scores are journaled, delivered or dropped.
     pub marks: Option<JudgedMarks>,
     /// The log that stores scores until their delivery.
     pub journal: Option<JournalLog>,
@@ -138,7 +138,7 @@ struct Shared {
     backends: Vec<Backend>,
     /// Issues the tickets of all batches of scores.
     ledger: Arc<Ledger>,
-    /// Marks a trace as judged once its scores are journaled or delivered.
+    /// Marks a trace as judged once its scores are journaled, delivered or dropped.
     marks: Option<JudgedMarks>,
     stream: Arc<ScoreStream>,
     /// Notified when a batch gets its first score, and when marks are added.
@@ -265,7 +265,8 @@ impl Exporter {
 
     /// Exports judgements as every signal, and alarms as events, metrics and, if the criterion
     /// requests it, score spans. With a journal, marks the traces as judged once all their scores
-    /// are journaled or delivered. Never waits: a full queue drops and counts its oldest scores.
+    /// are journaled, delivered or dropped. Never waits: a full queue drops and counts its oldest
+    /// scores.
     pub fn export(&self, judged: &Judged, explain: &Explain, now_unix_nanos: u64) {
         let Judged {
             evaluations,

@@ -18,7 +18,7 @@ use crate::sync::Mutex;
 /// A queue of texts and the thread that writes them.
 pub(super) struct Printer {
     shared: Arc<Shared>,
-    /// Resolves when all texts are written; the first caller that waits takes the receiver.
+    /// Resolves when the thread ends; the first caller that waits takes the receiver.
     done: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
@@ -88,13 +88,13 @@ impl Printer {
     }
 
     /// Rejects further texts, waits until all texts are written or until `deadline`, and returns
-    /// the number of unwritten texts.
+    /// the number of texts that are still queued.
     pub(super) async fn finish(&self, deadline: Instant) -> usize {
         self.shared.state().is_closed = true;
         self.shared.changed.notify_one();
         let done = self.done.lock().take();
         if let Some(done) = done {
-            // A timeout is no error, because the number of unwritten texts is returned in any case.
+            // A timeout is no error, because the number of queued texts is returned in any case.
             let _ = tokio::time::timeout_at(deadline.into(), done).await;
         }
         self.shared.state().texts.len()

@@ -25,7 +25,7 @@ pub(super) struct ScoreQueues {
     /// The log that stores queued requests.
     journal: Option<JournalLog>,
     spans: Option<Queue>,
-    /// Shapes with the same destination share its connections.
+    /// Queues with equal destinations share a client's connections.
     clients: Vec<(Destination, Client)>,
     deliveries: JoinSet<(&'static str, Undelivered)>,
 }

@@ -2,8 +2,8 @@
 //! OTLP.
 //!
 //! The series of evaluations are bound to opentelemetry_sdk's instruments once, so that counting
-//! costs an atomic addition. This file collects from the SDK's readers itself, so there is no second
-//! timer and no second export path.
+//! costs an atomic addition. This file collects from the SDK's readers itself, so there is no
+//! second timer and no second export path.
 //!
 //! Series of all verdicts begin at 0 when a criterion, service and agent are first seen together: a
 //! series that begins at 1 has no increase, so backends would not see the first failure. The SDK
@@ -102,7 +102,7 @@ struct BoundSeries {
     first_unix_nanos: Option<u64>,
 }
 
-/// The instruments of one criterion, service and agent.
+/// The instruments of one combination of labels.
 #[derive(Debug)]
 struct BoundInstruments {
     began_unix_nanos: u64,

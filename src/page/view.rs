@@ -40,7 +40,7 @@ pub(super) fn summary(run: &RememberedRun) -> Value {
     let mut evaluations: Vec<&Evaluation> = run.evaluations.iter().collect();
     let n_evaluations = evaluations.len();
     if n_evaluations > MAX_LISTED_EVALUATIONS {
-        // Sort failures to the front, so that none is cut off.
+        // Sort failures to the front, so that they are cut off last.
         evaluations.sort_by_key(|evaluation| goodness(evaluation.verdict));
         evaluations.truncate(MAX_LISTED_EVALUATIONS);
     }

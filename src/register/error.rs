@@ -13,7 +13,7 @@ const MAX_REPORTED: usize = 20;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ApiError {
-    /// The document is invalid; contains every mistake.
+    /// The document is invalid; contains its mistakes.
     Invalid(Problems),
     Argument {
         name: &'static str,
@@ -96,8 +96,8 @@ impl ApiError {
         Value::Object(body)
     }
 
-    /// Returns the gRPC status, with a field violation for each mistake. `within` is the field of
-    /// the request that contains the document.
+    /// Returns the gRPC status, with field violations for the first [`MAX_REPORTED`] mistakes.
+    /// `within` is the field of the request that contains the document.
     pub(super) fn status(&self, within: &str) -> Status {
         let (_, code) = self.code();
         let mut details = ErrorDetails::new();

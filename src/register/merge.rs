@@ -39,7 +39,7 @@ pub struct Registration {
 #[derive(Debug, Clone, Default)]
 pub struct CriteriaSet {
     file: Arc<[Arc<Criterion>]>,
-    /// The path of the file that defines each criterion, by the name of the criterion.
+    /// For each criterion of the files, the path of its file, by the criterion's name.
     paths: Arc<BTreeMap<String, Arc<str>>>,
     api: BTreeMap<String, Registration>,
 }

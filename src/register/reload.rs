@@ -30,7 +30,7 @@ const MAX_READS: usize = 10;
 #[derive(Clone)]
 pub struct ConfigOrigin {
     pub path: PathBuf,
-    /// True if the file did not exist at the start; it is read once it appears.
+    /// True if the file did not exist at the start and has not appeared since.
     pub may_be_absent: bool,
     pub start: Start,
     pub environment: BTreeMap<String, String>,

@@ -357,8 +357,7 @@ fn is_patient(silence: Option<Duration>) -> bool {
     silence.is_some_and(|silence| silence <= SENDERS_PATIENCE)
 }
 
-/// Inserts the records of the journal into the pipeline, and closes each judged trace at the record
-/// where it was judged.
+/// Rebuilds the open traces in the pipeline from the requests and the marks in the journal.
 fn restore<C: CrossTraceAccess>(
     past: &mut Past,
     pipeline: &mut Pipeline<C>,

@@ -55,8 +55,8 @@ pub(super) struct ScoringQueue {
 }
 
 impl ScoringQueue {
-    /// Starts a thread for each judge. When the last handle is dropped, the threads judge the open
-    /// traces and stop.
+    /// Starts a thread for each judge. When the last handle is dropped, the threads run their last
+    /// round and stop.
     pub(super) fn start(
         settings: Settings,
         bounds: impl Into<ScoringBounds>,

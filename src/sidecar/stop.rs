@@ -1,4 +1,4 @@
-//! Stops the sidecar at SIGTERM: accepts requests until senders fall quiet, judges open traces,
+//! Stops the sidecar: accepts requests until senders fall quiet, judges or keeps open traces,
 //! delivers queues until the deadline, and closes the journal last. `spanscore drain` prepares a
 //! stop, and refuses no requests.
 
@@ -32,8 +32,8 @@ impl Sidecar {
         }
     }
 
-    /// Accepts requests until senders fall quiet or the deadline is near, judges open traces, and
-    /// delivers the queues.
+    /// Accepts requests until senders fall quiet or the deadline is near, judges or keeps open
+    /// traces, and delivers the queues.
     pub async fn stop(self) -> Stopped {
         let Self {
             addresses: _,
@@ -73,9 +73,9 @@ impl Sidecar {
         doors.close(grace).await;
         background.shutdown().await;
 
-        // 2. When the last handle of the scoring queue is dropped, the threads judge the open
-        // traces, export their scores and stop. Scores that are exported too late are lost; with a
-        // journal, their traces are judged again at the next start.
+        // 2. When the last handle of the scoring queue is dropped, the threads judge or keep the
+        // open traces, export the scores and stop. Scores that are exported too late are lost; with
+        // a journal, their traces are judged again at the next start.
         let forward = intake.forward.clone();
         drop(intake);
         let judged = tokio::task::spawn_blocking(move || {

@@ -177,7 +177,8 @@ impl Shared {
         }
     }
 
-    /// Returns the share of each partition in the memory for traces.
+    /// Returns the limits of one partition, which has an equal share of the memory for open and
+    /// recent traces.
     fn sizes(&self) -> Option<Sizes> {
         let n = self.status.partitions.lock().len().max(1);
         let Sizes {

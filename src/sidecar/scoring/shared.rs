@@ -78,8 +78,8 @@ pub(super) struct ScoringState {
 #[derive(Debug, Default)]
 pub(super) struct OfThread {
     pub(super) unscored: Mutex<Unscored>,
-    /// A change of the replicas that this thread has not read yet: the earliest time at which it
-    /// can have happened, and the time at which it was detected.
+    /// The changes of the replicas that this thread has not read yet: the earliest time at which
+    /// the first can have happened, and the time at which the last was detected.
     pub(super) peers_changed: Mutex<Option<(Now, Now)>>,
     held: Held,
 }

@@ -60,7 +60,7 @@ struct Place<'a> {
 }
 
 impl Worker {
-    /// Judges until the queue is closed and the open traces are judged.
+    /// Judges until the last round, in which the queue is closed.
     pub(super) fn run(self) {
         let shared = Arc::clone(&self.shared);
         let time = now();
