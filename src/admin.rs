@@ -123,7 +123,7 @@ async fn not_found(State(admin): State<AdminPort>, request: Request) -> impl Int
          {}\n",
         admin.otlp
     );
-    // Browsers request other paths too, but only exporters use POST.
+    // Browsers request unknown paths, too, but a POST usually comes from an exporter.
     if request.method() == Method::POST {
         RequestMisdirected {
             reason: "port",

@@ -178,8 +178,8 @@ impl Telemetry {
     }
 }
 
-/// Returns every name that [`Telemetry::metrics_text`] can contain, for tests of dashboards and
-/// docs.
+/// Returns names of metrics that [`Telemetry::metrics_text`] can contain, for tests of dashboards
+/// and docs.
 #[cfg(test)]
 pub(crate) fn metric_names() -> impl Iterator<Item = String> {
     let telemetry = Telemetry::default();

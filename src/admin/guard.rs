@@ -50,7 +50,7 @@ enum Rule {
         token_file: Option<PathBuf>,
         certificate: bool,
     },
-    /// Everyone can reach the port, and no credentials are configured, so the API is closed.
+    /// Other hosts can reach the port, and no credentials are configured, so the API is closed.
     Closed,
 }
 

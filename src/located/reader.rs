@@ -17,7 +17,7 @@ use entries::{INLINE, Items, MapEntries};
 pub use entries::lift_inlined;
 
 /// A serde deserializer over a node. A key without a value is an error where a list, a map or a
-/// scalar is required, unless [`Self::allowing_empty_sections`] was called.
+/// scalar is required; after [`Self::allowing_empty_sections`], only where a scalar is required.
 #[derive(Clone, Copy)]
 pub struct Reader<'a> {
     node: &'a Node,

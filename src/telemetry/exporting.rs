@@ -33,7 +33,7 @@ events! {
         telemetry.metrics.scores_dropped.add([shape, reason], n_items);
     }
 
-    /// Evaluations were not printed, because the reader of standard output is too slow.
+    /// Evaluations were dropped before they were printed.
     ScoresUnprinted { n_items: u64, reason: &'static str } (telemetry) {
         telemetry.metrics.scores_dropped.add(["print", reason], n_items);
     }

@@ -1,5 +1,5 @@
 //! Accounts for received items by signal: accepted + restored = sent + queued + dropped, at any
-//! time. Every request changes these numbers, so they share no lock.
+//! time. Every request changes these numbers, so the frequent changes need no lock.
 
 use std::collections::BTreeMap;
 use std::sync::MutexGuard;

@@ -115,7 +115,7 @@ events! {
         telemetry.metrics.traces_torn.add([], n_traces as u64);
     }
 
-    /// Only the spans or only the log records of a trace arrived.
+    /// A trace arrived only in part: its spans are missing, or the calls that its spans report.
     TraceHalfArrived<'a> { service: &'a str, missing: &'static str, is_first: bool } (telemetry) {
         telemetry.metrics.traces_half_arrived.add([missing], 1);
         if !is_first {
