@@ -305,8 +305,8 @@ impl Reservations {
         let yields = |it: &Reserved| {
             let paused_for = now - it.moved;
             let stands_still = paused_for >= STANDS_STILL_AFTER;
-            // Evicting a busy reservation of the same peer would not help: until it is dropped, its
-            // bytes count for that peer.
+            // In a budget of bytes, evicting a busy reservation of the same peer would not help:
+            // until it is dropped, its bytes count for that peer.
             share != newcomer.share
                 || (by == ShareMeasure::Things && stands_still)
                 || (!it.is_busy

@@ -19,7 +19,8 @@
 //! - [`text`], [`located`]: utilities for texts, and for documents with positions; independent of
 //!   spanscore.
 //! - [`otlp`]: validates and reads received requests in one pass.
-//! - [`judge`]: turns traces into verdicts. Other programs can embed it; its page has an example.
+//! - [`judge`]: turns traces into verdicts. Other programs can embed it; its documentation
+//!   has an example.
 //! - this crate: the program.
 
 // === ground: independent of spanscore ===

@@ -304,8 +304,8 @@ fn authority(request: &Request) -> Option<Authority> {
     request.uri().authority().cloned().or_else(host)
 }
 
-/// Returns true if a browser sends this request for a page of another origin. Other programs send
-/// neither header.
+/// Returns true if a browser sends this request for a page of another origin, by the headers
+/// `sec-fetch-site` and `origin`, which other programs do not usually send.
 fn is_cross_origin(headers: &HeaderMap, authority: Option<&Authority>) -> bool {
     let fetched_from = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     if fetched_from.is_some_and(|site| site != b"same-origin" && site != b"none") {

@@ -146,7 +146,7 @@ impl Threads {
     const SIZE_OF_AUTO: usize = 32 << 20;
 
     /// Returns the number of threads for a process with `n_cpus` CPUs and `max_open_size` bytes for
-    /// open traces, of which one may use `size_limit`.
+    /// open traces, of which one trace may use `size_limit`.
     pub fn or(self, n_cpus: usize, max_open_size: usize, size_limit: usize) -> usize {
         match self {
             Self::Auto => {

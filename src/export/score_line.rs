@@ -31,7 +31,7 @@ pub enum Colour {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     pub colour: Colour,
-    /// The width at which lines are wrapped; `None` if they are not.
+    /// The width at which lines are wrapped; `None` if lines are not wrapped.
     pub width: Option<usize>,
 }
 

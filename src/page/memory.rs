@@ -452,7 +452,7 @@ impl RememberedRun {
     }
 }
 
-/// Returns the bytes of a run, including its rendered summary and its entry in the memory.
+/// Estimates the bytes of a run, including its rendered summary and its entry in the memory.
 fn size_of_run(trajectory: &Trajectory, evaluations: &[Evaluation], has_values: bool) -> usize {
     const OF_RUN: usize = mem::size_of::<RememberedRun>() + 1_024;
     // Evidence has a few numbers for each call and for each expectation.

@@ -330,7 +330,8 @@ impl Ground {
 
     fn n_threads(&self) -> usize {
         let settings = self.memory_watch.assemble_settings();
-        // Threads that judge a topic divide the memory by partition.
+        // Threads that judge a topic divide the memory by partition, so it does not limit their
+        // number.
         let reads = self.config.kafka.read.enabled;
         let max_open_size = if reads { usize::MAX } else { settings.max_open_size };
         let threads = self.config.scoring.threads;

@@ -11,7 +11,7 @@ pub(super) struct AlarmsLogged {
     /// The Unix time of the last log line in seconds, and the number of lines in that second.
     second: u64,
     n_lines: u64,
-    /// Number of alarms since then that were not logged.
+    /// Number of alarms since the last log line. They were not logged.
     n_more: u64,
 }
 

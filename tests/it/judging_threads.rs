@@ -50,7 +50,7 @@ mod tests {
     }
 
     /// Divides the recorded sessions among sidecars. A sidecar judges its sessions together when it
-    /// stops. Each share is so small that all its scores must be equal, not only the latest.
+    /// stops. Each share fits into one slice, so all its scores must be equal, not only the latest.
     fn shares(scenarios: &[Scenario]) -> Vec<&[Scenario]> {
         const MAX_SHARE: usize = 320 << 10;
         let size = |one: &Scenario| -> usize {

@@ -61,7 +61,7 @@ pub(super) struct JudgedPartition {
     floor: u64,
     /// Time of the takeover; `None` once reading has reached the previous owner's position.
     taken_over: Option<Instant>,
-    /// The last mark whose judgements have all been delivered.
+    /// The last mark whose judgements have all been delivered or dropped.
     left: Option<LogMark>,
     /// Later marks, each with a ticket number. The mark's judgements are delivered once all scores
     /// with lower ticket numbers are delivered.
@@ -230,7 +230,7 @@ impl JudgedPartition {
         self.leaving.push_back((below, mark));
     }
 
-    /// Records that all scores with ticket numbers below `low` are delivered.
+    /// Records that all scores with ticket numbers below `low` are delivered or dropped.
     pub(super) fn delivered(&mut self, low: u64) {
         while let Some((_, mark)) = self.leaving.pop_front_if(|(below, _)| *below <= low) {
             self.left = Some(mark);
@@ -246,7 +246,7 @@ impl JudgedPartition {
             let is_behind = at.saturating_add(BEHIND) < time.unix_nanos;
             at.saturating_add(if is_behind { ALLOWANCE_BEHIND } else { ALLOWANCE })
         } else if left.is_some_and(|left| left.judged.unix_nanos >= clock) {
-            // All scores are delivered, and no further scores will be made.
+            // All scores are delivered or dropped, and no further scores will be made.
             clock
         } else {
             self.allowed_until

@@ -57,7 +57,7 @@ fn choice<'a>(trace_id: &[u8], among: &[&'a str]) -> &'a str {
     among.iter().copied().max_by_key(weight).unwrap()
 }
 
-/// Sends each request to the replicas of its trace ids.
+/// Splits each request by trace id, and sends each part to the replica that the router chooses.
 fn route(cluster: &mut Cluster, requests: &[Request]) {
     let names: Vec<&str> = cluster.replicas.keys().copied().collect();
     for request in requests {

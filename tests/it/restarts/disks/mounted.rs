@@ -52,8 +52,8 @@ fn make_ext4(image: &Path) {
     assert!(succeeds("mkfs.ext4", &["-q", "-F", "-E", lazy, image]));
 }
 
-/// Checks that requests are refused for one of these reasons. Both probes must succeed all the
-/// same, because a restart would not repair the disk.
+/// Checks that requests are refused for one of these reasons. `/livez` and `/readyz` must still
+/// succeed, because a restart would not repair the disk.
 fn is_refused(otlp: &str, admin: &str, reasons: &[&str]) {
     assert!(!is_acknowledged(otlp, &filler(999, 10)));
     for path in ["/livez", "/readyz"] {
