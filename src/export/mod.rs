@@ -1,7 +1,7 @@
 //! Exports evaluations as score spans, events, metrics, printed lines and a live stream, and writes
 //! them to backends' own score APIs.
 //!
-//! [`Exporter::export`] immediately encodes each evaluation into the open batch of every signal.
+//! [`Exporter::export`] immediately encodes evaluations into the open batches of the signals.
 //! Queues contain only encoded bytes, which count against their limit, and no trajectory stays in
 //! memory. Each signal has a separate queue and delivery: an outage of its destination affects no
 //! signal with another destination, and never the original telemetry.
@@ -263,10 +263,10 @@ impl Exporter {
         Ok((exporter, tasks))
     }
 
-    /// Exports judgements as every signal, and alarms as events, metrics and, if the criterion
-    /// requests it, score spans. With a journal, marks the traces as judged once all their scores
-    /// are journaled, delivered or dropped. Never waits: a full queue drops and counts its oldest
-    /// scores.
+    /// Exports judgements in all configured forms, except that some get no score span, and alarms
+    /// as events, metrics and, if the criterion requests it, score spans. With a journal, marks the
+    /// traces as judged once all their scores are journaled, delivered or dropped. Never waits: a
+    /// full queue drops and counts its oldest scores.
     pub fn export(&self, judged: &Judged, explain: &Explain, now_unix_nanos: u64) {
         let Judged {
             evaluations,
@@ -297,8 +297,8 @@ impl Exporter {
         }
     }
 
-    /// Counts and logs alarms, and adds them to the stream, to the open batches of events and, if
-    /// the criterion requests it, of score spans.
+    /// Counts and logs new alarms, and adds all alarms to the stream, to the open batches of events
+    /// and, if the criterion requests it, of score spans.
     fn add_alarms(&self, judged: &Judged, explain: &Explain, now_unix_nanos: u64) {
         let shared = &*self.shared;
         for alarm in &judged.alarms {

@@ -1,4 +1,4 @@
-//! The signals that send each evaluation as a separate item, in batches.
+//! The signals that send evaluations as separate items, in batches.
 
 use std::fmt;
 use std::sync::Arc;

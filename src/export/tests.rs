@@ -545,7 +545,7 @@ fn shown_values_are_json_and_cut() {
 }
 
 proptest! {
-    /// Whatever the name of a tool, the span decodes and its JSON has the same name.
+    /// The span must decode, with the same name of a tool, explanation and service.
     #[test]
     fn any_tool_name_survives(
         name in any::<String>(),

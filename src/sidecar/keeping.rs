@@ -42,8 +42,8 @@ pub(super) struct JournalParts {
     pub(super) keeping: Vec<Keeping>,
 }
 
-/// Opens the journal, if one is configured. While the folder is unusable, requests are refused and
-/// opening is retried, because a restart would not repair a disk.
+/// Opens the journal, if one is configured and needed. While a disk makes the folder unusable,
+/// requests are refused and opening is retried, because a restart would not repair a disk.
 pub(super) async fn open_journal(
     config: &Config,
     mut rng: fastrand::Rng,

@@ -1,4 +1,4 @@
-//! Tests a running sidecar, the program, and files of the repository. All tests are one test
+//! Tests a running sidecar, the program, and files of the repository. They are one test
 //! program, so that the library is linked only once. `tests/judge` tests judging, which needs no
 //! sidecar. `tests/README.md` lists what each module proves.
 
