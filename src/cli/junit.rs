@@ -44,9 +44,9 @@ pub(super) fn render(
     report.to_string()
 }
 
-/// Returns the id of the run's example case, or else the file and the run's position in it. With
-/// `scope: agent`, adds the agent. Does not use trace ids, or names of spans, which may contain
-/// ids.
+/// Returns the id of the run's example case, else the file and the run's position in it, else
+/// `run`. With `scope: agent`, adds the agent. Does not use trace ids, or names of spans, which may
+/// contain ids.
 fn name(replayed: &Replayed, evaluation: &Evaluation) -> String {
     let trajectory = &evaluation.trajectory;
     let run = match (

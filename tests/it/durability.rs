@@ -241,7 +241,7 @@ fn a_folder_in_use_is_refused_with_the_process_that_has_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_is_sent_again_after_a_kill_arrives_once() {
     let folder = tempfile::tempdir().unwrap();
-    // This backend stops at once, so nothing listens at its address.
+    // This backend stops immediately, so nothing listens at its address.
     let address = Backend::start_apart().await.address.to_string();
     let endpoint = format!("http://{address}");
     let mut first = sidecar(folder.path(), &endpoint);
@@ -293,7 +293,7 @@ async fn an_older_program_sets_a_newer_journal_aside_and_the_newer_one_delivers_
     const SEGMENT: &str = "0000000000000000.seg";
     let folder = tempfile::tempdir().unwrap();
     let requests = folder.path().join("requests");
-    // This backend stops at once, so nothing listens at its address.
+    // This backend stops immediately, so nothing listens at its address.
     let address = Backend::start_apart().await.address.to_string();
     let endpoint = format!("http://{address}");
     let mut newer = sidecar(folder.path(), &endpoint);

@@ -282,7 +282,7 @@ async fn scores_whose_backend_is_away_over_kills_arrive_once_and_unchanged() {
     let journal = folder.path().join("journal");
     let downstream = Backend::start().await;
     let endpoint = format!("http://{}", downstream.address);
-    // This backend stops at once, so nothing listens at its address.
+    // This backend stops immediately, so nothing listens at its address.
     let address = Backend::start_apart().await.address.to_string();
     let scores_to = format!("scores.endpoint=http://{address}");
     let start_kept = || start(folder.path(), &endpoint, Some(&journal), &[&scores_to]);

@@ -386,7 +386,7 @@ async fn starts_that_are_killed_while_they_read_the_journal_lose_nothing() {
     };
     let requests = &trial.requests;
     let folder = tempfile::tempdir().unwrap();
-    // This backend stops at once, so nothing listens at its address.
+    // This backend stops immediately, so nothing listens at its address.
     let address = Backend::start_apart().await.address.to_string();
     let endpoint = format!("http://{address}");
     let case = trial.case(folder.path(), folder.path().join("journal"));

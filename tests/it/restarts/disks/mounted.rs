@@ -161,7 +161,7 @@ async fn an_ext4_whose_power_is_cut_has_everything_acknowledged() {
         let Some(disk) = Mounted::ext4(&path, &image) else {
             return skip(test, "a loop device cannot be mounted here");
         };
-        // This backend stops at once. Nothing listens at its address, so requests are only on disk.
+        // This backend stops immediately. Nothing listens there, so requests are only on disk.
         let address = Backend::start_apart().await.address.to_string();
         let endpoint = format!("http://{address}");
         let case = trial.case(folder.path(), path.join("journal"));
@@ -219,7 +219,7 @@ async fn a_disk_that_fails_to_write_has_everything_acknowledged() {
     };
     let ballast = below.0.join("ballast");
     std::fs::write(&ballast, vec![1; 12 << 20]).unwrap();
-    // This backend stops at once. Nothing listens at its address, so requests are only on disk.
+    // This backend stops immediately. Nothing listens there, so requests are only on disk.
     let address = Backend::start_apart().await.address.to_string();
     let endpoint = format!("http://{address}");
     let case = trial.case(folder.path(), path.join("journal"));
@@ -260,7 +260,7 @@ async fn a_disk_that_turns_read_only_refuses_requests_and_keeps_what_it_has() {
     let Some(disk) = Mounted::ext4(&path, &image) else {
         return skip(test, "a loop device cannot be mounted here");
     };
-    // This backend stops at once. Nothing listens at its address, so requests are only on disk.
+    // This backend stops immediately. Nothing listens there, so requests are only on disk.
     let address = Backend::start_apart().await.address.to_string();
     let endpoint = format!("http://{address}");
     let case = trial.case(folder.path(), path.join("journal"));
