@@ -62,8 +62,8 @@ example.
 ";
 
 /// Returns a commented first configuration. With trajectories, it has at most two criteria for each
-/// kind of run (equal root and agent). One expects, in order, the calls that all recorded runs of
-/// the kind made; the other limits the effort of such runs.
+/// kind of run (equal root and agent). One expects, in order, calls that all recorded runs of the
+/// kind made; the other limits the effort of such runs.
 pub fn starter(trajectories: Option<&[Trajectory]>) -> String {
     let Some(trajectories) = trajectories else {
         return format!("{HEAD}{EXAMPLE}");

@@ -272,7 +272,7 @@ events! {
         );
     }
 
-    /// The last write before the process ended is incomplete; its sender got no answer.
+    /// The last write before the process ended is incomplete; nothing acknowledged is affected.
     JournalTailTorn { file: String } () {
         tracing::info!(
             file,
