@@ -270,8 +270,8 @@ impl SpansToKafka {
 }
 
 impl Telemetry {
-    /// Returns the number of spans that were not written to Kafka before the shutdown deadline,
-    /// although the downstream has them.
+    /// Returns the number of spans that were to be written to Kafka in addition to a downstream,
+    /// and were dropped at the shutdown deadline.
     pub fn n_left_for_kafka(&self) -> u64 {
         self.metrics.kafka_spans_dropped.value(["shutdown"])
     }

@@ -80,8 +80,7 @@ metrics! {
     judgements_unchanged: Counter[] = "spanscore_judgements_unchanged_total";
     /// Spans that were not written to Kafka although they were acknowledged, by reason
     kafka_spans_dropped: Counter["reason"] = "spanscore_kafka_spans_dropped_total";
-    /// Spans that were written to Kafka as well as to a downstream, by outcome: accepted, restored,
-    /// sent
+    /// Spans to write to Kafka in addition to a downstream, by outcome: accepted, restored, sent
     kafka_spans: Counter["outcome"] = "spanscore_kafka_spans_total";
     /// Spans that arrived after their trace was closed
     late_spans: Counter[] = "spanscore_late_spans_total";

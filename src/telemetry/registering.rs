@@ -128,7 +128,7 @@ events! {
         }
     }
 
-    /// The state file could be read but not parsed.
+    /// The state file, or registrations in it, could be read but not parsed.
     StateFileUnusable { path: String, kept: String, problems: String } (telemetry) {
         telemetry.metrics.state_file_unusable.add([], 1);
         tracing::error!(
