@@ -112,7 +112,7 @@ metrics! {
     sessions_judged: Counter["completeness"] = "spanscore_sessions_judged_total";
     /// Spans forwarded unscored because their trace or span id is empty or all zero
     spans_without_ids: Counter[] = "spanscore_spans_without_ids_total";
-    /// State files that could be read but not parsed
+    /// State files that could be read but not completely parsed
     state_file_unusable: Counter[] = "spanscore_state_file_unusable_total";
     /// Failed TLS handshakes, by port
     tls_handshake_failures: Counter["port"] = "spanscore_tls_handshake_failures_total";
