@@ -49,7 +49,7 @@ impl Cli {
         let Global { config, set } = &self.global;
         let subcommand = match &self.command {
             Some(Command::Demo(_)) => "demo",
-            Some(Command::Init(args)) if args.from.is_empty() => "init",
+            Some(Command::Init(args)) if args.from.is_empty() => "init` without `--from",
             Some(Command::Schema(_)) => "schema",
             Some(Command::Completions(_)) => "completions",
             Some(Command::Man(_)) => "man",
@@ -79,10 +79,11 @@ Configuration, highest precedence first: --set, SPANSCORE_… variables, the fil
 OTEL_EXPORTER_OTLP_… variables, defaults. A variable's name is SPANSCORE_ and the key in
 upper case, with __ between levels: SPANSCORE_FORWARD__ENDPOINT.
 
-Exit codes: 0 success; 1 a criterion failed, nothing was judged or learned, runs drifted, a
-criterion was not found or in conflict, or (health) not ready; 2 usage or configuration
-error; 3 unreadable input; 4 startup failed, or the sidecar does not answer; 5 stopped
-before everything was delivered (only with shutdown.exit_undelivered).";
+Exit codes: 0 success; 1 a criterion failed, nothing was judged, learned or compared, runs
+drifted, a criterion was not found or could not be changed, or (health) the sidecar is not
+ready; 2 usage or configuration error; 3 unreadable input; 4 startup failed, or the sidecar
+does not answer; 5 stopped before everything was delivered (only with
+shutdown.exit_undelivered).";
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -173,12 +174,12 @@ pub struct Replay {
     /// Also write the runs as one HTML file, which a browser opens without a server.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub report: Option<PathBuf>,
-    /// Print only verdicts with this label (repeatable); the table and the exit code still count
-    /// all verdicts.
+    /// Print only verdicts with this label (repeatable); the summary and the exit code still
+    /// count all verdicts.
     #[arg(long, value_name = "LABEL", value_parser = ["pass", "fail", "not_evaluated", "error"])]
     pub only: Vec<String>,
     /// Also fail on `not_evaluated`, and on a criterion that selects no run, expects a tool that no
-    /// run calls, or reads values that no call has or that it cannot use.
+    /// run calls, has a path at which no call has a value, or meets a value that it cannot use.
     #[arg(long)]
     pub strict: bool,
     /// Fail if a criterion's mean score is below X (0 to 1), instead of on any `fail` or `error`.
@@ -199,7 +200,7 @@ pub struct Demo {
     /// run. Stop it with Ctrl+C.
     #[arg(long)]
     pub keep: bool,
-    /// Rejects `--config` and `--set`.
+    /// Hides `--config` and `--set`.
     #[command(flatten)]
     pub no_configuration: NoConfiguration,
 }
@@ -228,7 +229,7 @@ pub struct JournalReport {
     /// The folder (`journal.directory`). Exit code 3 if a record is damaged.
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
-    /// Rejects `--config` and `--set`.
+    /// Hides `--config` and `--set`.
     #[command(flatten)]
     pub no_configuration: NoConfiguration,
 }
@@ -359,7 +360,7 @@ pub struct Init {
 pub struct Completions {
     /// Shell to generate the script for.
     pub shell: Shell,
-    /// Rejects `--config` and `--set`.
+    /// Hides `--config` and `--set`.
     #[command(flatten)]
     pub no_configuration: NoConfiguration,
 }
@@ -370,7 +371,7 @@ pub struct ManualPages {
     /// The folder, created if it does not exist.
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
-    /// Rejects `--config` and `--set`.
+    /// Hides `--config` and `--set`.
     #[command(flatten)]
     pub no_configuration: NoConfiguration,
 }
@@ -457,7 +458,7 @@ pub struct Drain {
     /// Process id of the sidecar (1 in a container). Any other program is refused.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: i32,
-    /// Rejects `--config` and `--set`.
+    /// Hides `--config` and `--set`.
     #[command(flatten)]
     pub no_configuration: NoConfiguration,
 }

@@ -29,10 +29,10 @@ is no verdict. Some evaluators reproduce an evaluator of another tool, *the refe
 ([conformance](../tests/conformance/README.md)).
 
 If a call is recorded without arguments, either it had none or they were not captured. spanscore
-decides by the other calls of the run from the same instrumentation: if those have arguments, the
-call had none; else the value is unknown. The same applies to results. Two calls are from the same
-instrumentation if they have the same convention and service, and for `gen_ai`, `openinference` and
-`mcp` the same instrumentation scope.
+decides by the other calls of the run from the same instrumentation: if one of those has arguments,
+the call had none; else the value is unknown. The same applies to results. Two calls are from the
+same instrumentation if they have the same convention and service, and for `gen_ai`, `openinference`
+and `mcp` the same instrumentation scope.
 
 Explanations show names, counts and positions. Values of arguments and results appear only with
 `explain.values: true`. A value in parentheses after a parameter's name is its default.
@@ -40,9 +40,9 @@ Explanations show names, counts and positions. Values of arguments and results a
 A trace was *cut short* if its
 [completeness](reading-scores.md#completeness-did-spanscore-see-the-whole-run) allows only what is
 certain. It gets a verdict only if its missing part cannot change it. Below, each evaluator says
-what further calls can change. Missing spans can also show that two calls are one, reported by
-client and server, a call is a hand-off or had other arguments, the clocks of two hosts differ, or
-another span is the evaluated span. Therefore, in such a trace:
+what further calls can change. A late span can also show that two calls are one (reported by
+client and server), that a call is a hand-off or had other arguments, that two clocks differ, or
+that another span is the evaluated span. Therefore, in such a trace:
 
 - The order of two calls is certain only if both lie below the same root, or below the same missing
   parent that the SDK marks as local (OTLP flag 0x100).
