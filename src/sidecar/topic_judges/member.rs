@@ -337,8 +337,8 @@ impl Member {
 
     /// Queries leaders for the ends of their logs: every `QUERY_DUE` if no record is queued and a
     /// judgement is due, because only the answer advances the log's time, and else every
-    /// `QUERY_IDLE`. A query may block for as long as the library polls. After `MAX_QUERY_TIME`, the
-    /// remaining queries wait for the next call, so the partitions that have waited longest are
+    /// `QUERY_IDLE`. A query may block for as long as the library polls. After `MAX_QUERY_TIME`,
+    /// the remaining queries wait for the next call, so the partitions that have waited longest are
     /// queried first.
     fn query_leaders(&mut self) {
         let begun = now();
