@@ -322,8 +322,8 @@ impl Reservations {
     }
 
     /// Evicts a reservation and immediately releases its bytes, because most evicted reservations
-    /// are dropped within a moment. If the budget limits bytes, the bytes of a busy reservation
-    /// count for its peer until it is dropped.
+    /// are dropped within a moment. Without `max_things`, the bytes of a busy reservation count for
+    /// its peer until it is dropped.
     fn evict(&mut self, number: u64, by: ShareMeasure) {
         let Some(it) = self.by_number.get_mut(&number) else {
             return;

@@ -81,9 +81,9 @@ upper case, with __ between levels: SPANSCORE_FORWARD__ENDPOINT.
 
 Exit codes: 0 success; 1 a criterion failed, nothing was judged, learned or compared, runs
 drifted, a criterion was not found or could not be changed, or (health) the sidecar is not
-ready; 2 usage or configuration error; 3 unreadable input; 4 startup failed, or the sidecar
-does not answer; 5 stopped before everything was delivered (only with
-shutdown.exit_undelivered).";
+ready or does not answer; 2 usage or configuration error; 3 unreadable input; 4 startup
+failed, or (tap, criteria) the sidecar does not answer; 5 stopped before everything was
+delivered (only with shutdown.exit_undelivered).";
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -138,7 +138,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Returns the global options, with the options of `run` added as overrides.
+    /// Returns the global options, with `--state-file` added as an override.
     pub(super) fn applied_to(&self, global: &Global) -> Global {
         let overrides = self
             .state_file

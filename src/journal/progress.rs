@@ -365,22 +365,22 @@ mod tests {
     #[test]
     fn the_only_slot_is_never_overwritten() {
         let disk = ModelDisk::default();
-        let mut cursor = CursorFile::default();
-        let slot = CursorSlot {
-            number: 0,
-            low: 7,
-            durable: 9,
-            written: 1,
-            ranges: Vec::new(),
-            needed: None,
-        };
-        for low in [7, 8] {
-            let slot = CursorSlot {
-                low,
-                ..slot.clone()
-            };
-            cursor.write(&disk, &slot).unwrap();
-            cursor.sync().unwrap();
+        let mut progress = Progress::new(
+            Arc::new(disk.clone()),
+            CursorFile::default(),
+            Consumed::default(),
+            0,
+            Needed::default(),
+            None,
+        );
+        for (low, is_touched) in [(7, true), (8, false)] {
+            progress.consume(0..low);
+            if is_touched {
+                progress.touch(1).unwrap();
+            } else {
+                progress.write(1).unwrap();
+            }
+            progress.sync().unwrap();
         }
         let file = disk.open(CURSOR).unwrap();
         let lows = SLOTS_AT.map(|at| {

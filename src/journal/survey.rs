@@ -42,7 +42,7 @@ pub struct SurveyedSegment {
     pub n_waiting: usize,
     /// Bytes of the undelivered records.
     pub n_waiting_bytes: u64,
-    /// Undelivered spans, log records and metric points, or the scores of each lane.
+    /// Undelivered spans, log records and metric points; in a log of scores, scores by queue.
     pub waiting: SignalCounts,
     /// Number of undelivered items of any kind.
     pub n_waiting_items: u64,
@@ -106,7 +106,7 @@ fn survey_log(
         CursorRead::Slot(slot) => (Consumed::new(slot.low, &slot.ranges), slot.durable),
         CursorRead::Absent | CursorRead::Damaged => (Consumed::new(first, &[]), 0),
     };
-    // As at a start: a power cut may have lost the last writes of the cursor.
+    // The records, too, say what was consumed: a power cut may have lost the cursor's last writes.
     let low = names.iter().rev().find_map(|(first, name)| {
         let file = storage.open(name).ok()?;
         let head = read_head(&*file).ok().filter(|head| head.first == *first)?;

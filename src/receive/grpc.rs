@@ -1,6 +1,6 @@
-//! Answers OTLP/gRPC: unary calls of the three Export services. Implements HTTP/2 requests without
-//! tonic, whose codec can neither account for memory during decompression nor answer
-//! RESOURCE_EXHAUSTED to a message that is too large.
+//! Answers OTLP/gRPC: unary calls of the three Export services. Reads requests without tonic's
+//! codec, which can neither account for memory during decompression nor answer RESOURCE_EXHAUSTED
+//! to a message that is too large.
 
 use std::fmt::Display;
 

@@ -210,7 +210,10 @@ fn evaluate(
     let (mut size, mut n_patterns) = (0_usize, 0_usize);
     for criterion in &rules.criteria {
         size += json!(criterion).to_string().len();
-        n_patterns += criterion.n_patterns();
+        // Most patterns of other evaluators read names only, and the search budget bounds all.
+        if criterion.evaluate.name() == "tool_calls" {
+            n_patterns += criterion.n_patterns();
+        }
     }
     if n_patterns.saturating_mul(n_searched) > MAX_SEARCH {
         let detail = format!(

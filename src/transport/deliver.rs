@@ -31,7 +31,7 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(600);
 /// Delay before the journal is read again after a failure.
 const UNREAD_RETRY: Duration = Duration::from_secs(1);
 
-/// Numbers of items that were dropped at the deadline, by signal.
+/// Numbers of items that a closed queue dropped at its deadline, by signal.
 pub type Undelivered = BTreeMap<Signal, u64>;
 
 /// Delivers the requests of a [`Queue`] to a [`Recipient`].

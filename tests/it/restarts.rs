@@ -143,7 +143,8 @@ async fn wait_for_scores(backend: &Backend, n_scores: usize) {
 async fn wait_until_delivered(admin: &str, journal: &Path, n_scores: usize) {
     wait_for_both_shapes(admin, "spanscore_scores_sent_total", n_scores).await;
     eventually("the journal has recorded the delivery", || {
-        let (_, text, _) = run(&["journal", journal.to_str().unwrap()]);
+        let (code, text, err) = run(&["journal", journal.to_str().unwrap()]);
+        assert_eq!(code, 0, "{err}");
         // A log without files has no line.
         let is_recorded = text.contains("/scores: nothing waits") || !text.contains("/scores: ");
         is_recorded.then_some(())

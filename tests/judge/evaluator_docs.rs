@@ -47,9 +47,9 @@ that another span is the evaluated span. Therefore, in such a trace:
 - The order of two calls is certain only if both lie below the same root, or below the same missing
   parent that the SDK marks as local (OTLP flag 0x100).
 - If all calls below a missing parent have the same name, the parent may be a wrapper that reports
-  the same call. Of all such calls of one name, at most one counts, and none if another call of that
-  name is certain. Its position and result are unknown, and its arguments unless they are a map. A
-  call without a usable tool name, and a call `transfer_to_X` before an agent X was seen, do not
+  the same call. Of all such calls of one name, one counts, or none if another call of that name is
+  certain. The position and result of the one that counts are unknown; so are its arguments, unless
+  they are a map. A call without a usable tool name, and a call `transfer_to_X` before an agent X was seen, do not
   count as seen.
 - Absent arguments and results may still arrive; arguments that are not an object may change.
 - A criterion that selects by `agent`, `root` or `attributes` gives no verdict until the root is

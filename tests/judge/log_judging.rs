@@ -92,7 +92,7 @@ fn log(seed: u64) -> Vec<Record> {
     for trace in 1..=N_TRACES {
         let begin = BEGIN + rng.u64(..1_500) * SECOND;
         let step = [MILLI, SECOND, 40 * SECOND][rng.usize(..3)];
-        // A late span must find its trace, so the trace must begin within `overlap`.
+        // A late span finds its trace only if the trace began at most `overlap` before it.
         let late_by = if step > SECOND {
             0
         } else {

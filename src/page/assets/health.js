@@ -189,7 +189,7 @@ function words(name) {
 
 // Losses and failures, by the counter of each.
 const LOSSES = [
-  ["spanscore_unscored_spans_total", "spans forwarded unscored: scoring fell behind"],
+  ["spanscore_unscored_spans_total", "spans forwarded unscored: the scoring queue was full, or the journal unreadable"],
   ["spanscore_late_spans_total", "spans came after their trace was judged"],
   ["spanscore_api_refused_total", "calls of the API were refused"],
   ["spanscore_page_passed_over_runs_total", "runs are not remembered by this page: too many came at once"],

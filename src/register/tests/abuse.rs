@@ -262,7 +262,7 @@ async fn nothing_grows_without_bound() {
     assert!(register.0.rules.load().keys().len() <= MAX_KEYS);
     // Every second criterion has its patterns in rules instead of `tool_calls`.
     let patterns = |n: usize| {
-        let evaluate = if n % 2 == 0 {
+        let evaluate = if n.is_multiple_of(2) {
             json!({ "tool_calls": { "required": vec!["a"; 30] } })
         } else {
             let rule = json!({ "response": { "a": "x", "b": "y" } });

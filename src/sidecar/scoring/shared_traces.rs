@@ -123,12 +123,12 @@ impl SharedAccess {
         let mut state = self.shared.state.lock();
         while state.threads.iter().enumerate().any(is_behind) {
             let left = until.saturating_duration_since(now().instant);
-            if left.is_zero() {
+            let waited = self.shared.progress.wait_timeout(state, left);
+            let (next, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            if timeout.timed_out() {
                 return false;
             }
-            let progress = &self.shared.progress;
-            let waited = progress.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = next;
         }
         true
     }

@@ -315,8 +315,7 @@ impl JudgedPartition {
                 Err(why) => UnreadRecord::new(why),
             },
         };
-        // The previous owner has already written the unreadable records that it read to the
-        // set-aside topic.
+        // The previous owner has already set aside the unreadable records below `floor`.
         if record.offset >= self.floor && !unreadable.is_set_aside(record, shared) {
             self.unreadable = Some(unreadable);
             return None;

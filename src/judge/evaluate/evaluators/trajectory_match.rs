@@ -50,7 +50,7 @@ use crate::extract::Trajectory;
 /// - `expected`: the calls, each a name or a map with `name` and `args`. Names must be equal. A
 ///   call must have every argument under `args`, with a value equal as JSON; without `args`, any
 ///   arguments match. `null` counts as absent. The other fields that ADK writes for a call are
-///   accepted if they are `null`. An empty list loads with a warning.
+///   accepted if they are `null`. An empty list loads with a warning; `azure_…` presets reject it.
 /// - `score` or `preset`: set exactly one.
 ///
 /// | `score` | pairs | value |
@@ -291,7 +291,12 @@ impl Evaluate for TrajectoryMatch {
             let is_fault = match kind {
                 EntryKind::Match => false,
                 EntryKind::Extra => score.most_with_extra(1, found.n_expected) < 1.0,
-                EntryKind::Missing => !matches!(score, MatchScore::Subset | MatchScore::Precision),
+                // Precision counts missing calls only if none was made.
+                EntryKind::Missing => match score {
+                    MatchScore::Subset => false,
+                    MatchScore::Precision => found.n_calls == 0,
+                    _ => true,
+                },
                 EntryKind::Moved | EntryKind::Substituted => true,
             };
             let row = AlignmentRow::new(row_kind).of(*call).at_fault(is_fault);

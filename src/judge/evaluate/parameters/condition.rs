@@ -56,8 +56,9 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 ///   `not_in` and `not_contains` are different: they are satisfied if there is at least one value,
 ///   and none of the values is equal, is in the list, or contains the text. So
 ///   `{ gt: 1000, not_equals: 5000 }` requires one value above 1000, and no value 5000.
-/// - *No value.* If there is no value, only `exists: false` is satisfied. A second entry can cover
-///   a missing value, but not in `required` or `sequence`, whose entries must all be satisfied.
+/// - *No value.* If there is no value, only `exists: false` is satisfied. To match a missing value
+///   too, add a second pattern with `exists: false`, except in `required` and `sequence`, whose
+///   entries must all be satisfied.
 ///   Null counts as a value only for `equals` or `in` with null. If no call that matches the rest
 ///   of the pattern has a value at the path, the explanation says that the path may be misspelt. If
 ///   no run has a value there, `/v1/status` and `replay` say so, too. If only some calls have a
