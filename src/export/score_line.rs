@@ -245,7 +245,7 @@ fn write_verdict(
         write!(out, "  revision {revision}")?;
     }
     out.push('\n');
-    // Write one line: a line break can only be part of a name, and must not imitate one of our
+    // Write one line: only a name can contain a line break, and its rest must not imitate our
     // lines.
     let explanation = text("explanation");
     if !explanation.is_empty() {

@@ -119,8 +119,8 @@ pub(super) struct CursorSlot {
 pub struct Needed {
     /// The oldest record with spans of an open or remembered trace.
     pub from: u64,
-    /// Unix time in nanoseconds from which traces are remembered. A trace that began later was
-    /// judged, or all its spans are in the records from `from` on.
+    /// Unix nanoseconds: the start of the trace history. A trace that began later was judged, or
+    /// all its spans are in the records from `from` on.
     pub since_unix_nanos: u64,
 }
 

@@ -70,7 +70,7 @@ impl History {
         self.of_criteria.get_mut(idx)
     }
 
-    /// Returns the counts of each criterion by name, oldest time first.
+    /// Returns the counts of each criterion, oldest first. The criteria are sorted by name.
     pub(super) fn to_json(&self, unix_nanos: u64) -> Value {
         let minute = unix_nanos / 60_000_000_000;
         let mut by_name: Vec<&Series> = self.of_criteria.iter().collect();

@@ -112,8 +112,8 @@ fn confirmed(judged: &Judged, whose: &str) -> BTreeSet<(String, String)> {
     raised
 }
 
-/// Raises alarms span by span, in batches, and from a single batch. Returns the number of alarms
-/// raised span by span.
+/// Checks that batches raise only alarms that are raised span by span. Returns the number of these
+/// alarms.
 fn raised(rules: &Rules, spans: &[Span], random: &mut Rng, whose: &str) -> usize {
     let is_cut = random.bool();
     let one_by_one = judged(rules, spans.iter().map(|span| vec![span.clone()]), is_cut);

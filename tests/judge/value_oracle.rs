@@ -379,7 +379,7 @@ fn hostile_values_cost_no_more_than_a_trace_may() {
         judged(json!({ "args.digits": { "gt": 1e300 } })),
         Verdict::Fail
     );
-    // 40 searches of the text need more than the 134 million units of work, so the last ones are
+    // 40 searches of the text exceed `MAX_SEARCH`, 134 million units of work, so the last ones are
     // open.
     let many: Vec<Value> = (0..40)
         .map(|_| json!({ "name": "t", "where": { "args.text": { "contains": "y" } } }))

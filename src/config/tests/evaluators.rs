@@ -1,5 +1,5 @@
-//! Tests the messages about three files in which every field of every evaluator is wrong. The tests
-//! do not prove that a remedy works.
+//! Tests the messages about wrong fields of evaluators: three files of them, and empty ones. The
+//! tests do not prove that a remedy works.
 
 use std::collections::BTreeSet;
 

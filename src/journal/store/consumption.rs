@@ -59,7 +59,8 @@ impl Store {
         }
     }
 
-    /// Writes the cursor if anything changed, and removes consumed segments.
+    /// Writes the cursor if anything changed, and removes consumed segments that scoring does not
+    /// need.
     pub(in crate::journal) fn settle(&mut self, unix_nanos: u64) -> Result<(), FileFault> {
         self.mark_delivered();
         self.progress.write(unix_nanos).map_err(cursor_fault)?;

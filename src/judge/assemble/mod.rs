@@ -177,7 +177,7 @@ pub struct Closed<M> {
 }
 
 impl<M: Memo> Closed<M> {
-    /// Counts the trace for its services, and withholds a full verdict if their traces arrive torn.
+    /// Counts the trace for its services, and marks it incomplete if their traces arrive torn.
     pub fn check_torn(&mut self, torn: &mut TornServices) {
         if self.rest.is_none() {
             return;

@@ -47,7 +47,7 @@ pub struct LogMark {
 /// The progress that a reader commits for its successor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogProgress {
-    /// The offset to read from, and the judgements not to report again.
+    /// Defines where reading begins, and which judgements are not reported again.
     pub mark: LogMark,
     /// An upper bound of the due times of all reported judgements, in Unix nanoseconds.
     pub until_unix_nanos: u64,

@@ -1,5 +1,5 @@
 //! A cache of a request's attribute keys and their rules, so that nearly every key is validated and
-//! looked up once.
+//! looked up only once.
 
 use crate::span::{Kept, KeySet};
 use crate::wire::{Fault, check_utf8};

@@ -1,6 +1,6 @@
 //! Runs the examples of docs/criteria-api.md against a running sidecar, in the order of the page,
 //! and further tests of `spanscore criteria`. Does not run the Python client, which needs installed
-//! packages; `src/register/grpc.rs` and its tests cover gRPC.
+//! packages; the tests of `src/register/grpc.rs` cover gRPC.
 
 use std::fs;
 use std::path::Path;

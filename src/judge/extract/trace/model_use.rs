@@ -1,6 +1,6 @@
 //! Counts the model calls of a trace and their tokens. Each token counts once, at the model call
 //! that used it. The total that an agent recorded counts only if no model call was seen in its run;
-//! if other runs have model calls, it only raises the upper bound.
+//! if other runs have model calls, it only raises the upper bound of the trace.
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;

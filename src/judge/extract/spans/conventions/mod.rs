@@ -1,5 +1,5 @@
 //! The table of conventions. Each convention has a file, or a row in `look_alikes`. In the rest of
-//! `extract`, only the table of keys and comments name frameworks.
+//! `extract`, only comments and the table of keys name frameworks.
 
 mod autogen;
 mod claude_code;
