@@ -416,7 +416,7 @@ fn fields_count_wherever_they_stand() {
         }
         .encode_to_vec(),
     );
-    // Two fields contain parts of one resource, first after its spans, then before its spans.
+    // Each group has its resource in two fields: the first group behind spans, the second before.
     let body = [
         field(
             1,

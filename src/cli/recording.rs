@@ -69,7 +69,7 @@ pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Unreadable> {
                 inside.push(file);
             }
         }
-        // A journal's folder also contains a file that is not a segment.
+        // A journal's folder `requests` also contains the file `cursor`, which is not a segment.
         let is_segment = |file: &PathBuf| file.extension().is_some_and(|end| end == "seg");
         if inside.iter().any(is_segment) {
             inside.retain(is_segment);

@@ -295,8 +295,7 @@ async fn files_that_cannot_be_used_leave_the_last_good_ones_in_use_and_are_repor
     let client = files.client(&files.trusting(&authority));
     let before = shake(&server, &client, "spanscore.test").await.unwrap();
     let (other_certificate, other_key) = authority.sign("spanscore.test");
-    // A rotation looks like this from outside: the certificate changes first, the key a moment
-    // later.
+    // The first case is how a rotation looks from outside: the certificate changes before the key.
     for (n_reports, text) in [(1, other_certificate.as_str()), (2, "half a fi"), (3, "")] {
         files.write("server.pem", text);
         for _ in 0..2 {

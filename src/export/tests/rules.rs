@@ -1,5 +1,6 @@
 //! Tests score spans of `constraints`, `trajectory_match` and `efficiency`: they link to the
-//! offending calls and contain no values. Checks the choice of calls in one case each.
+//! offending calls and contain no values. Checks the choice of linked calls in one case for
+//! each evaluator.
 
 use judge::evaluate::{Criterion, Explain, Verdict, judge};
 use serde_json::json;

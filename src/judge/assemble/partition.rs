@@ -28,7 +28,7 @@ impl Partition {
     /// Returns the index of a trace's partition among `n_partitions`.
     ///
     /// The hash has no key. A sender that chooses its ids so that all traces fall to one partition
-    /// gains nothing, because the traces are judged as if there were only this partition.
+    /// gains nothing: its traces have only that partition's pipeline and part of the memory.
     pub fn index_of(trace_id: TraceId, n_partitions: usize) -> usize {
         if n_partitions <= 1 {
             return 0;

@@ -174,8 +174,8 @@ impl<M: Memo> RecentlyClosed<M> {
         self.forgotten.contains(hash)
     }
 
-    /// Returns the closing time of the peer's last trace that was forgotten early without being
-    /// listed.
+    /// Returns the closing time of the peer's last trace that was forgotten early, but whose hash
+    /// did not fit into `forgotten`.
     pub(super) fn beginning_of(&self, peer: PeerId) -> Option<Tick> {
         self.beginnings.of(peer)
     }

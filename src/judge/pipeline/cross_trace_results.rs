@@ -1,4 +1,4 @@
-//! Completes calls with arguments and results that other traces contain. A hand-written agent loop
+//! Adds to calls the arguments and results that other traces contain. A hand-written agent loop
 //! sends each request as a separate trace, and the next request repeats a call's result; some
 //! runtimes record arguments and results in separate traces. Stores parts of calls (arguments or
 //! results), and the traces that lack parts, both keyed by call id. Either may arrive first.

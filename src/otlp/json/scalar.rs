@@ -178,7 +178,7 @@ impl<'de> Visitor<'de> for ScalarSeed<'_> {
                     return self.write_integer((*number).into());
                 }
             }
-            // Also accepts "Infinity", "-Infinity" and "NaN", which protobuf writes.
+            // Also accepts "Infinity", "-Infinity" and "NaN", which protobuf's JSON mapping writes.
             OtlpKind::Double => return self.write_double(text.parse().map_err(E::custom)?),
             OtlpKind::Bool | OtlpKind::Message(_) => {
                 return Err(E::invalid_type(Unexpected::Str(text), &self));

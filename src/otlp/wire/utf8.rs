@@ -25,7 +25,7 @@ fn valid_up_to(bytes: &[u8]) -> usize {
     std::str::from_utf8(bytes).map_or_else(|error| error.valid_up_to(), str::len)
 }
 
-/// Returns true if the string is short and ASCII, as most are. Overlapping loads check up to 32
+/// Returns true if the string is short and ASCII, as most are. Overlapping loads check 8 to 32
 /// bytes without a loop or a call; the standard library's check is slow for short strings.
 #[inline(always)]
 fn is_short_ascii(bytes: &[u8]) -> bool {

@@ -19,13 +19,14 @@ use crate::support::records::attributes;
 const MILLISECOND: u64 = 1_000_000;
 const START: u64 = 1_700_000_000_000 * MILLISECOND;
 
-/// A span of trace 1. Times are milliseconds after the start.
+/// A span of trace 1.
 struct Sent {
     scope: &'static str,
     service: &'static str,
     json: Value,
 }
 
+/// Creates a span; `times` are milliseconds after [`START`].
 fn sent(id: u64, parent: u64, times: (u64, u64), values: &Value) -> Sent {
     let parent = match parent {
         0 => String::new(),

@@ -109,7 +109,7 @@ pub(crate) struct Score<E> {
     pub(crate) n_expected: usize,
     /// The units of work spent on searching texts with patterns.
     pub(crate) searched: u64,
-    /// The facts in the explanation that do not follow from the names of the calls.
+    /// The facts from which the explanation is rendered later.
     pub(crate) evidence: E,
 }
 

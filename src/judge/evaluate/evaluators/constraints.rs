@@ -286,8 +286,8 @@ impl Evaluate for Constraints {
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
         let mut named = Vec::new();
         for rule in &self.rules {
-            // These templates require a call `a`; `init` and `end` do so only in a run with calls. A
-            // run that never calls a template's tools satisfies every other template.
+            // These templates require a call `a`; `init` and `end` do so only in a run with calls.
+            // A run that never calls a template's tools satisfies every other template.
             let is_expected = matches!(
                 rule,
                 Rule::Existence(_) | Rule::Exactly(_) | Rule::Init(_) | Rule::End(_)

@@ -67,8 +67,8 @@ struct Place {
 impl<'a> ReadPaths<'a> {
     /// Reads the values at both paths of each `same` entry, for the calls that match. For an entry
     /// with `compare`, searches for copies between the calls `a` and the calls `b` instead. With
-    /// `own_kind`, also reads the values of that entry, to compare calls of one kind with each
-    /// other.
+    /// `own_kind`, also reads the values of such an entry, to compare calls `a`, or calls `b`, with
+    /// each other.
     pub(crate) fn agreement(
         &mut self,
         same: &[Same],

@@ -99,8 +99,8 @@ pub(crate) fn within_text(rule: &Rule) -> String {
 struct RuleExplanation<'a> {
     rule: &'a Rule,
     context: ExplainContext<'a>,
-    /// Text such as " with the same `args.path`", or the copies between two calls and their
-    /// lengths.
+    /// Text such as " with the same `args.path`", or " with a literal copy of 20 characters of
+    /// `args.body` in `result`".
     same: String,
     /// Text such as "in this trace".
     place: &'static str,

@@ -74,8 +74,8 @@ pub(crate) fn hash(value: &Value) -> u64 {
     hasher.finish()
 }
 
-/// Returns true if the value can be compared with every other value, because it contains no number
-/// that JSON cannot represent.
+/// Returns true if the value can be compared with every other value: it contains no NaN, no
+/// infinity and no number outside the range of an `f64`.
 pub(crate) fn is_comparable(value: &Value) -> bool {
     match value {
         Value::Number(number) => number.as_f64().is_some(),
