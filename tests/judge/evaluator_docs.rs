@@ -49,8 +49,8 @@ that another span is the evaluated span. Therefore, in such a trace:
 - If all calls below a missing parent have the same name, the parent may be a wrapper that reports
   the same call. Of all such calls of one name, one counts, or none if another call of that name is
   certain. The position and result of the one that counts are unknown; so are its arguments, unless
-  they are a map. A call without a usable tool name, and a call `transfer_to_X` before an agent X was
-  seen, do not count as seen.
+  they are a map. A call without a usable tool name, and a call `transfer_to_X` before an agent X
+  was seen, do not count as seen.
 - Absent arguments and results may still arrive; arguments that are not an object may change.
 - A criterion that selects by `agent`, `root` or `attributes` gives no verdict until the root is
   present and is an agent run that has ended. A criterion that selects by `service` gives no verdict
