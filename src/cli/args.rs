@@ -48,13 +48,13 @@ impl Cli {
     fn unused_option(&self) -> Option<String> {
         let Global { config, set } = &self.global;
         let subcommand = match &self.command {
-            Some(Command::Demo(_)) => "demo",
-            Some(Command::Init(args)) if args.from.is_empty() => "init` without `--from",
-            Some(Command::Schema(_)) => "schema",
-            Some(Command::Completions(_)) => "completions",
-            Some(Command::Man(_)) => "man",
-            Some(Command::Drain(_)) => "drain",
-            Some(Command::Journal(_)) => "journal",
+            Some(Command::Demo(_)) => "`demo`",
+            Some(Command::Init(args)) if args.from.is_empty() => "`init` without `--from`",
+            Some(Command::Schema(_)) => "`schema`",
+            Some(Command::Completions(_)) => "`completions`",
+            Some(Command::Man(_)) => "`man`",
+            Some(Command::Drain(_)) => "`drain`",
+            Some(Command::Journal(_)) => "`journal`",
             Some(Command::Validate(args)) if !args.files.is_empty() && config.is_some() => {
                 return Some(
                     "`--config` has no effect when `validate` is given files: omit one of the two"
@@ -69,7 +69,7 @@ impl Cli {
             (None, _) => "--set",
         };
         Some(format!(
-            "`{option}` has no effect: `{subcommand}` uses no configuration"
+            "`{option}` has no effect: {subcommand} uses no configuration"
         ))
     }
 }

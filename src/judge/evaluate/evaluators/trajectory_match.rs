@@ -280,24 +280,20 @@ impl Evaluate for TrajectoryMatch {
         let score = self.mode().score;
         let names: Vec<&str> = self.expected.iter().map(ExpectedCall::name).collect();
         let (mut rows, mut alignment) = (Vec::new(), Vec::new());
+        let counts_extra = score.most_with_extra(1, found.n_expected) < 1.0;
+        let counts_missing = match score {
+            MatchScore::Subset => false,
+            // Without a call, precision is 0.
+            MatchScore::Precision => found.n_calls == 0,
+            _ => true,
+        };
         for (kind, expected, call) in &found.entries {
-            let row_kind = match kind {
-                EntryKind::Match => RowKind::Match,
-                EntryKind::Missing => RowKind::Missing,
-                EntryKind::Extra => RowKind::Extra,
-                EntryKind::Moved => RowKind::Moved,
-                EntryKind::Substituted => RowKind::Replaced,
-            };
-            let is_fault = match kind {
-                EntryKind::Match => false,
-                EntryKind::Extra => score.most_with_extra(1, found.n_expected) < 1.0,
-                // Precision counts missing calls only if none was made.
-                EntryKind::Missing => match score {
-                    MatchScore::Subset => false,
-                    MatchScore::Precision => found.n_calls == 0,
-                    _ => true,
-                },
-                EntryKind::Moved | EntryKind::Substituted => true,
+            let (row_kind, is_fault) = match kind {
+                EntryKind::Match => (RowKind::Match, false),
+                EntryKind::Missing => (RowKind::Missing, counts_missing),
+                EntryKind::Extra => (RowKind::Extra, counts_extra),
+                EntryKind::Moved => (RowKind::Moved, true),
+                EntryKind::Substituted => (RowKind::Replaced, true),
             };
             let row = AlignmentRow::new(row_kind).of(*call).at_fault(is_fault);
             rows.push(match expected.and_then(|at| names.get(at)) {

@@ -113,10 +113,6 @@ impl PatternCompiler {
         }
     }
 
-    pub fn n_compiled(&self) -> usize {
-        self.n_compiled
-    }
-
     /// Compiles all patterns of one value. If a pattern does not compile, none of them counts
     /// towards the limit, because the value is either parsed again without that pattern or
     /// rejected.
