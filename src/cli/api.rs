@@ -2,9 +2,11 @@
 //! and TLS.
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use clap::{Args, ValueHint};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
@@ -12,12 +14,34 @@ use hyper::{Request, Response, Uri};
 use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde_json::Value;
 
-use super::args::ApiClient;
 use super::health::reachable;
 use crate::config::{ClientTls, Config};
 use crate::telemetry::Telemetry;
 use crate::tls;
 use crate::transport::{Frames, PooledClient, http1_client};
+
+/// The address of a running sidecar, and the credentials of the client.
+#[derive(Debug, Args)]
+pub(super) struct ApiClient {
+    /// Admin address, HOST:PORT or http(s)://HOST:PORT [default: `admin.listen` of the
+    /// configuration].
+    #[arg(long, global = true, value_name = "ADDRESS")]
+    pub(super) address: Option<String>,
+    /// File with the API token [default: `admin.token_file` of the configuration].
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) token_file: Option<PathBuf>,
+    /// CA certificates to trust instead of the system's, PEM; turns on TLS for HOST:PORT.
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) ca_file: Option<PathBuf>,
+    /// Client certificate chain, PEM.
+    #[arg(long, global = true, value_name = "FILE", requires = "key_file")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(super) cert_file: Option<PathBuf>,
+    /// Client private key, PEM.
+    #[arg(long, global = true, value_name = "FILE", requires = "cert_file")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(super) key_file: Option<PathBuf>,
+}
 
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 /// Timeout until a response starts. `criteria` also uses it as the timeout of a whole call.

@@ -1,33 +1,39 @@
-//! Parses the command line.
-
-mod global;
-mod learning;
-mod recordings;
-mod version;
+//! Parses the command line. Each subcommand has its options in its own file.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
-use clap_complete::Shell;
-use judge::evaluate::ValuePath;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 
-pub use global::{Global, NoConfiguration};
-pub use learning::{Drift, DriftFormat, Learn};
-pub use recordings::Recordings;
+use super::completions::Completions;
+use super::criteria::Criteria;
+use super::demo::Demo;
+use super::drain::Drain;
+use super::drift::Drift;
+use super::health::Health;
+use super::init::Init;
+use super::inspect::Inspect;
+use super::journal::JournalReport;
+use super::learn::Learn;
+use super::man::ManualPages;
+use super::replay::Replay;
+use super::run::Run;
+use super::tap::Tap;
+use super::validate::Validate;
 
 /// A sidecar for AI agents: forwards OpenTelemetry and scores every trace's tool calls.
 #[derive(Debug, Parser)]
 #[command(name = "spanscore", max_term_width = 100, after_help = EXIT_CODES)]
-#[command(version, long_version = version::LONG_VERSION.as_str())]
-pub struct Cli {
+#[command(version, long_version = LONG_VERSION.as_str())]
+pub(super) struct Cli {
     /// The options that several subcommands share.
     #[command(flatten)]
-    pub global: Global,
+    pub(super) global: Global,
     /// The subcommand; `run` by default.
     #[command(subcommand)]
-    pub command: Option<Command>,
+    pub(super) command: Option<Command>,
 }
 
 impl Cli {
@@ -35,7 +41,7 @@ impl Cli {
     ///
     /// # Errors
     /// Returns an error if the command line is invalid, or if it requests the help or the version.
-    pub fn parse_arguments(
+    pub(super) fn parse_arguments(
         arguments: impl IntoIterator<Item = OsString>,
     ) -> Result<Self, clap::Error> {
         let cli = Self::try_parse_from(arguments)?;
@@ -87,7 +93,7 @@ delivered (only with shutdown.exit_undelivered).";
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(super) enum Command {
     /// Receive OTLP, forward it and score finished traces (the default).
     Run(Run),
     /// Run a sidecar on a recorded agent session and print its scores.
@@ -123,345 +129,75 @@ pub enum Command {
     Drain(Drain),
 }
 
-/// Options of `run`.
-#[derive(Debug, Default, Args)]
-pub struct Run {
-    /// Store criteria registered through the API in this file, so that they survive a restart
-    /// (`admin.state_file`).
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub state_file: Option<PathBuf>,
-    /// Write every request to files in this folder, to be read by `inspect`, `replay`, `init`,
-    /// `learn` and `drift`: 64 MiB at most, then the oldest files are deleted. The files contain
-    /// everything that agents send.
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub record: Option<PathBuf>,
+/// Options of all subcommands that read a configuration.
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct Global {
+    /// Configuration file, YAML or JSON [default: ./spanscore.yaml if it exists].
+    #[arg(short, long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) config: Option<PathBuf>,
+    /// Override a configuration key, e.g. --set forward.endpoint=http://localhost:4319.
+    #[arg(long = "set", global = true, value_name = "KEY=VALUE", value_parser = key_and_value)]
+    pub(super) set: Vec<(String, String)>,
 }
 
-impl Run {
-    /// Returns the global options, with `--state-file` added as an override.
-    pub(super) fn applied_to(&self, global: &Global) -> Global {
-        let overrides = self
-            .state_file
-            .iter()
-            .map(|path| ("admin.state_file".to_owned(), path.display().to_string()));
-        Global {
-            set: global.set.iter().cloned().chain(overrides).collect(),
-            ..global.clone()
+fn key_and_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => {
+            Ok((key.trim().to_owned(), value.to_owned()))
         }
+        _ => Err("expected KEY=VALUE, such as `forward.endpoint=http://localhost:4319`".to_owned()),
     }
 }
 
-/// Options of `replay`.
-#[derive(Debug, Args)]
-pub struct Replay {
-    /// The recordings to read.
-    #[command(flatten)]
-    pub recordings: Recordings,
-    /// Judge each run by its own expectation from this YAML or JSON file: `examples:`, a list of
-    /// `{id?, input?, expected_tools | expected_output | evaluate}`. An entry replaces the
-    /// expectation of the criteria that select the run and use the same evaluator; if there is no
-    /// such criterion, the entry is judged as a criterion named `example`. An entry with an `id`
-    /// applies to all runs with that `test.case.id`; entries without `id` apply to the remaining
-    /// runs, in order.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub examples: Option<PathBuf>,
-    /// Allow no calls other than an example's `expected_tools`.
-    #[arg(long, requires = "examples")]
-    pub exact_match: bool,
-    /// Output format.
-    #[arg(long, value_enum, default_value_t = ReplayFormat::Human)]
-    pub format: ReplayFormat,
-    /// Also write the runs as one HTML file, which a browser opens without a server.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub report: Option<PathBuf>,
-    /// Print only verdicts with this label (repeatable); the summary and the exit code still
-    /// count all verdicts.
-    #[arg(long, value_name = "LABEL", value_parser = ["pass", "fail", "not_evaluated", "error"])]
-    pub only: Vec<String>,
-    /// Also fail on `not_evaluated`, and on a criterion that selects no run, expects a tool that no
-    /// run calls, has a path at which no call has a value, or meets a value that it cannot use.
-    #[arg(long)]
-    pub strict: bool,
-    /// Fail if a criterion's mean score is below X (0 to 1), instead of on any `fail` or `error`.
-    #[arg(long, value_name = "X", value_parser = zero_to_one)]
-    pub fail_under: Option<f64>,
-    /// Do not fail if nothing was judged.
-    #[arg(long)]
-    pub allow_empty: bool,
-    /// Exit 0 regardless of the scores.
-    #[arg(long)]
-    pub exit_zero: bool,
+/// A marker that hides the global options from the help of a subcommand that rejects them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct NoConfiguration;
+
+impl Args for NoConfiguration {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        // clap replaces a global argument with a subcommand's argument that has the same id.
+        let global = Global::augment_args(clap::Command::new("global"));
+        command.args(
+            global
+                .get_arguments()
+                .map(|option| option.clone().hide(true)),
+        )
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
 }
 
-/// Options of `demo`.
-#[derive(Debug, Args)]
-pub struct Demo {
-    /// Keep the sidecar running after the session, and print the address of the page that shows the
-    /// run. Stop it with Ctrl+C.
-    #[arg(long)]
-    pub keep: bool,
-    /// Hides `--config` and `--set`.
-    #[command(flatten)]
-    pub no_configuration: NoConfiguration,
+impl FromArgMatches for NoConfiguration {
+    fn from_arg_matches(_: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self)
+    }
+
+    fn update_from_arg_matches(&mut self, _: &ArgMatches) -> Result<(), clap::Error> {
+        Ok(())
+    }
 }
 
-fn zero_to_one(text: &str) -> Result<f64, String> {
-    text.parse()
-        .ok()
-        .filter(|number| (0.0..=1.0).contains(number))
-        .ok_or_else(|| "expected a number from 0 to 1".to_owned())
-}
-
-/// Output formats of `replay`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ReplayFormat {
-    /// Text for people.
-    Human,
-    /// One JSON object per evaluation.
-    Jsonl,
-    /// JUnit XML: one suite per criterion, one case per run.
-    Junit,
-}
-
-/// Options of `journal`.
-#[derive(Debug, Args)]
-pub struct JournalReport {
-    /// The folder (`journal.directory`). Exit code 3 if a record is damaged.
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub folder: PathBuf,
-    /// Hides `--config` and `--set`.
-    #[command(flatten)]
-    pub no_configuration: NoConfiguration,
-}
-
-/// Options of `inspect`.
-#[derive(Debug, Args)]
-pub struct Inspect {
-    /// The recordings to read.
-    #[command(flatten)]
-    pub recordings: Recordings,
-    /// Output format.
-    #[arg(long, value_enum, default_value_t = InspectFormat::Human)]
-    pub format: InspectFormat,
-    /// Also explain how every span was interpreted, and how to configure unrecognised ones (human
-    /// format only).
-    #[arg(short, long)]
-    pub verbose: bool,
-    /// Show the values at this path, for example `args.amount` or `result.items.*.id`, instead of
-    /// all arguments and results. The path has the syntax of `where` and `same` (human format
-    /// only).
-    #[arg(long, value_name = "PATH", value_parser = ValuePath::parse)]
-    pub path: Option<ValuePath>,
-}
-
-/// Output formats of `inspect`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum InspectFormat {
-    /// Text for people.
-    Human,
-    /// One JSON object per trajectory.
-    Jsonl,
-}
-
-/// The address of a running sidecar, and the credentials of the client.
-#[derive(Debug, Args)]
-pub struct ApiClient {
-    /// Admin address, HOST:PORT or http(s)://HOST:PORT [default: `admin.listen` of the
-    /// configuration].
-    #[arg(long, global = true, value_name = "ADDRESS")]
-    pub address: Option<String>,
-    /// File with the API token [default: `admin.token_file` of the configuration].
-    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub token_file: Option<PathBuf>,
-    /// CA certificates to trust instead of the system's, PEM; turns on TLS for HOST:PORT.
-    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub ca_file: Option<PathBuf>,
-    /// Client certificate chain, PEM.
-    #[arg(long, global = true, value_name = "FILE", requires = "key_file")]
-    #[arg(value_hint = ValueHint::FilePath)]
-    pub cert_file: Option<PathBuf>,
-    /// Client private key, PEM.
-    #[arg(long, global = true, value_name = "FILE", requires = "cert_file")]
-    #[arg(value_hint = ValueHint::FilePath)]
-    pub key_file: Option<PathBuf>,
-}
-
-/// Options of `tap`.
-#[derive(Debug, Args)]
-pub struct Tap {
-    /// The sidecar to call.
-    #[command(flatten)]
-    pub api: ApiClient,
-    /// Output format.
-    #[arg(long, value_enum, default_value_t = TapFormat::Human)]
-    pub format: TapFormat,
-    /// Only criteria whose name matches (repeatable).
-    #[arg(long, value_name = "GLOB")]
-    pub criterion: Vec<String>,
-    /// Only scores with this label (repeatable).
-    #[arg(long, value_name = "LABEL", value_parser = ["pass", "fail", "not_evaluated", "error"])]
-    pub label: Vec<String>,
-    /// Only services whose name matches (repeatable).
-    #[arg(long, value_name = "GLOB")]
-    pub service: Vec<String>,
-    /// Only agents whose name matches (repeatable).
-    #[arg(long, value_name = "GLOB")]
-    pub agent: Vec<String>,
-    /// Print alarms of runs that are still open, instead of scores.
-    #[arg(long)]
-    pub alarms: bool,
-    /// Start with the last N scores that the sidecar remembers.
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    #[arg(value_parser = clap::value_parser!(u16).range(..=256))]
-    pub last: u16,
-    /// Stop after N scores.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub count: Option<u64>,
-}
-
-/// Output formats of `tap`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum TapFormat {
-    /// Text for people.
-    Human,
-    /// One JSON object per score, as in `replay --format jsonl`.
-    Jsonl,
-}
-
-/// Options of `validate`.
-#[derive(Debug, Args)]
-pub struct Validate {
-    /// Files to check, each as a separate configuration [default: the file of `--config`].
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub files: Vec<PathBuf>,
-    /// Print the effective configuration with the origin of each value, secrets masked.
-    #[arg(long)]
-    pub print: bool,
-}
-
-/// Options of `init`.
-#[derive(Debug, Args)]
-pub struct Init {
-    /// Output file; - is standard output.
-    #[arg(short, long, value_name = "FILE", default_value = "spanscore.yaml")]
-    #[arg(value_hint = ValueHint::FilePath)]
-    pub output: PathBuf,
-    /// Overwrite an existing file.
-    #[arg(long)]
-    pub force: bool,
-    /// Propose criteria from the tool calls in these recordings (same formats as `replay`). Uses
-    /// the section `tools` of the configuration, if there is one.
-    #[arg(long, num_args = 1.., value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub from: Vec<PathBuf>,
-}
-
-/// Options of `completions`.
-#[derive(Debug, Args)]
-pub struct Completions {
-    /// Shell to generate the script for.
-    pub shell: Shell,
-    /// Hides `--config` and `--set`.
-    #[command(flatten)]
-    pub no_configuration: NoConfiguration,
-}
-
-/// Options of `man`.
-#[derive(Debug, Args)]
-pub struct ManualPages {
-    /// The folder, created if it does not exist.
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub folder: PathBuf,
-    /// Hides `--config` and `--set`.
-    #[command(flatten)]
-    pub no_configuration: NoConfiguration,
-}
-
-/// Options of `health`.
-#[derive(Debug, Args)]
-pub struct Health {
-    /// Seconds to wait for a response.
-    #[arg(long, value_name = "SECONDS", default_value_t = 1)]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..=60))]
-    pub timeout: u64,
-}
-
-/// Options of `criteria`.
-#[derive(Debug, Args)]
-pub struct Criteria {
-    /// The operation.
-    #[command(subcommand)]
-    pub command: CriteriaCommand,
-    /// The sidecar to call.
-    #[command(flatten)]
-    pub api: ApiClient,
-}
-
-/// The operations of `criteria`.
-#[derive(Debug, Subcommand)]
-pub enum CriteriaCommand {
-    /// List all active criteria, from files and from the API.
-    List {
-        /// Output format.
-        #[arg(long, value_enum, default_value_t = CriteriaFormat::Human)]
-        format: CriteriaFormat,
-    },
-    /// Show one criterion.
-    Get {
-        /// Name of the criterion.
-        name: String,
-        /// Output format.
-        #[arg(long, value_enum, default_value_t = CriteriaFormat::Human)]
-        format: CriteriaFormat,
-    },
-    /// Register the criteria of a file: a single criterion, or a list under `criteria:`.
-    Put {
-        /// YAML or JSON file; - is standard input.
-        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-        file: PathBuf,
-        /// Replace all criteria that were registered through the API, atomically.
-        #[arg(long)]
-        replace: bool,
-        /// Delete the registrations after this time, such as 90s, 15m or 1h.
-        #[arg(long, value_name = "TIME")]
-        ttl: Option<String>,
-        /// Apply the change only if the criterion, or with --replace the set, still has this ETag.
-        #[arg(long, value_name = "ETAG")]
-        if_match: Option<String>,
-        /// Check the criteria without registering them.
-        #[arg(long)]
-        validate_only: bool,
-    },
-    /// Delete a criterion that was registered through the API.
-    Delete {
-        /// Name of the criterion.
-        name: String,
-        /// Apply the change only if the criterion still has this ETag.
-        #[arg(long, value_name = "ETAG")]
-        if_match: Option<String>,
-    },
-}
-
-/// Output formats of `criteria`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum CriteriaFormat {
-    /// Text for people.
-    Human,
-    /// The responses of the API.
-    Json,
-    /// The criteria only, ready for a criteria file.
-    Yaml,
-}
-
-/// Options of `drain`.
-#[derive(Debug, Args)]
-pub struct Drain {
-    /// Process id of the sidecar (1 in a container). Any other program is refused.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
-    pub pid: i32,
-    /// Hides `--config` and `--set`.
-    #[command(flatten)]
-    pub no_configuration: NoConfiguration,
-}
+/// Text such as `0.1.0 (commit 0123456789ab, profile dist, features mimalloc)`. deploy/build.sh
+/// sets the commit and the profile, because cargo does not provide them.
+static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
+    let features = [
+        ("kafka", cfg!(feature = "kafka")),
+        ("mimalloc", cfg!(feature = "mimalloc")),
+    ];
+    let features: Vec<&str> = features
+        .iter()
+        .filter_map(|(name, is_on)| is_on.then_some(*name))
+        .collect();
+    let features = if features.is_empty() { "none".to_owned() } else { features.join(" ") };
+    format!(
+        "{} (commit {}, profile {}, features {features})",
+        env!("CARGO_PKG_VERSION"),
+        option_env!("BUILD_COMMIT").unwrap_or("unknown"),
+        option_env!("BUILD_PROFILE").unwrap_or("unknown"),
+    )
+});
 
 #[cfg(test)]
 mod tests {

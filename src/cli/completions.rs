@@ -2,9 +2,19 @@
 
 use std::io::{self, Write};
 
-use clap::CommandFactory;
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
 
-use super::args::{Cli, Completions};
+use super::args::{Cli, NoConfiguration};
+
+/// Options of `completions`.
+#[derive(Debug, Args)]
+pub(super) struct Completions {
+    /// Shell to generate the script for.
+    pub(super) shell: Shell,
+    #[command(flatten)]
+    pub(super) no_configuration: NoConfiguration,
+}
 
 /// Prints the completion script of a shell.
 ///
@@ -21,9 +31,6 @@ pub(super) fn completions(args: &Completions, out: &mut dyn Write) -> io::Result
 
 #[cfg(test)]
 mod tests {
-    use clap_complete::Shell;
-
-    use super::super::args::NoConfiguration;
     use super::*;
 
     #[test]

@@ -10,30 +10,21 @@ use crate::config::{AtStart, Config, Files, Loaded, Problems, Sources};
 use crate::export::score_line::Look;
 
 /// The default configuration file, read if it exists.
-pub const DEFAULT_FILE: &str = "spanscore.yaml";
+pub(super) const DEFAULT_FILE: &str = "spanscore.yaml";
 
 /// The reason why the configuration could not be loaded.
 #[derive(Debug, thiserror::Error)]
-pub enum Unusable {
+pub(super) enum Unusable {
     /// The file cannot be read.
     #[error("error: cannot read `{path}`: {error}")]
-    Unreadable {
-        /// The file.
-        path: String,
-        /// The reason.
-        error: String,
-    },
+    Unreadable { path: String, error: String },
     /// A value in the file, in a variable or in a flag is invalid.
     #[error("{0}")]
     Wrong(Problems),
 }
 
 impl Unusable {
-    /// Prints every problem.
-    ///
-    /// # Errors
-    /// Returns an error if writing to `out` failed.
-    pub fn print(&self, out: &mut dyn Write, look: Look) -> io::Result<()> {
+    pub(super) fn print(&self, out: &mut dyn Write, look: Look) -> io::Result<()> {
         match self {
             Self::Unreadable { .. } => writeln!(out, "{self}"),
             Self::Wrong(problems) => write!(out, "{}", terminal::rendered(problems, look)),
@@ -46,7 +37,7 @@ impl Unusable {
 ///
 /// # Errors
 /// Returns an error if the file is unreadable, and otherwise all problems of all sources.
-pub fn load(
+pub(super) fn load(
     global: &Global,
     environment: &BTreeMap<String, String>,
 ) -> Result<(Loaded, Option<PathBuf>), Unusable> {
@@ -59,7 +50,7 @@ pub fn load(
 
 /// Loads the valid part of the configuration. `None` unless this part contains `reload.at_start:
 /// forward` and a downstream: without a downstream, telemetry would be acknowledged and lost.
-pub fn load_sound(
+pub(super) fn load_sound(
     global: &Global,
     environment: &BTreeMap<String, String>,
 ) -> Option<(Loaded, PathBuf)> {
@@ -84,7 +75,7 @@ pub fn load_sound(
 ///
 /// # Errors
 /// Returns an error if the file is unreadable, and otherwise all problems of all sources.
-pub fn load_file(
+pub(super) fn load_file(
     path: Option<&Path>,
     global: &Global,
     environment: &BTreeMap<String, String>,

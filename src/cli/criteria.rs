@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use http_body_util::BodyExt;
 use hyper::header::{CONTENT_TYPE, IF_MATCH};
 use hyper::{Method, Request};
@@ -13,12 +14,78 @@ use text::{code, safe_json};
 use tokio::runtime::Runtime;
 use tokio::time;
 
-use super::api::{Api, ApiFailure, PATIENCE, escaped};
-use super::args::{Criteria, CriteriaCommand, CriteriaFormat};
+use super::api::{Api, ApiClient, ApiFailure, PATIENCE, escaped};
 use super::{Exit, Streams, terminal};
 use crate::config::{self, Config, Problems};
 use crate::export::score_line::Clean;
 use crate::register::PATTERN_LIMITS;
+
+/// Options of `criteria`.
+#[derive(Debug, Args)]
+pub(super) struct Criteria {
+    /// The operation.
+    #[command(subcommand)]
+    pub(super) command: CriteriaCommand,
+    /// The sidecar to call.
+    #[command(flatten)]
+    pub(super) api: ApiClient,
+}
+
+/// The operations of `criteria`.
+#[derive(Debug, Subcommand)]
+pub(super) enum CriteriaCommand {
+    /// List all active criteria, from files and from the API.
+    List {
+        /// Output format.
+        #[arg(long, value_enum, default_value_t = CriteriaFormat::Human)]
+        format: CriteriaFormat,
+    },
+    /// Show one criterion.
+    Get {
+        /// Name of the criterion.
+        name: String,
+        /// Output format.
+        #[arg(long, value_enum, default_value_t = CriteriaFormat::Human)]
+        format: CriteriaFormat,
+    },
+    /// Register the criteria of a file: a single criterion, or a list under `criteria:`.
+    Put {
+        /// YAML or JSON file; - is standard input.
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// Replace all criteria that were registered through the API, atomically.
+        #[arg(long)]
+        replace: bool,
+        /// Delete the registrations after this time, such as 90s, 15m or 1h.
+        #[arg(long, value_name = "TIME")]
+        ttl: Option<String>,
+        /// Apply the change only if the criterion, or with --replace the set, still has this ETag.
+        #[arg(long, value_name = "ETAG")]
+        if_match: Option<String>,
+        /// Check the criteria without registering them.
+        #[arg(long)]
+        validate_only: bool,
+    },
+    /// Delete a criterion that was registered through the API.
+    Delete {
+        /// Name of the criterion.
+        name: String,
+        /// Apply the change only if the criterion still has this ETag.
+        #[arg(long, value_name = "ETAG")]
+        if_match: Option<String>,
+    },
+}
+
+/// Output formats of `criteria`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum CriteriaFormat {
+    /// Text for people.
+    Human,
+    /// The responses of the API.
+    Json,
+    /// The criteria only, ready for a criteria file.
+    Yaml,
+}
 
 /// Runs `spanscore criteria`. `config` supplies the default address and token.
 pub(super) fn criteria(

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use clap::Args;
 use hyper::header::HeaderMap;
 use judge::evaluate::Evaluation;
 use judge::extract::Trajectory;
@@ -17,6 +18,7 @@ use text::wrapped;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::args::NoConfiguration;
 use super::configuration::Disk;
 use super::run::page_address;
 use super::{Exit, Streams, inspect, rules};
@@ -28,6 +30,17 @@ use crate::sidecar::{self, Addresses, Plan, Sidecar, StartError};
 use crate::sync::Mutex;
 use crate::telemetry::Telemetry;
 use crate::transport::{Client, DeliveryOutcome, QueueRefusal};
+
+/// Options of `demo`.
+#[derive(Debug, Args)]
+pub(super) struct Demo {
+    /// Keep the sidecar running after the session, and print the address of the page that shows the
+    /// run. Stop it with Ctrl+C.
+    #[arg(long)]
+    pub(super) keep: bool,
+    #[command(flatten)]
+    pub(super) no_configuration: NoConfiguration,
+}
 
 /// A session of a pydantic-ai agent, as the agent's exporter sent it.
 const RECORDING: [&[u8]; 6] = [

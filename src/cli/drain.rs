@@ -7,11 +7,22 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
+use clap::Args;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-use super::args::Drain;
+use super::args::NoConfiguration;
 use super::{Exit, Streams};
+
+/// Options of `drain`.
+#[derive(Debug, Args)]
+pub(super) struct Drain {
+    /// Process id of the sidecar (1 in a container). Any other program is refused.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
+    pub(super) pid: i32,
+    #[command(flatten)]
+    pub(super) no_configuration: NoConfiguration,
+}
 
 const NAME: &str = "spanscore";
 const REMEDY: &str =

@@ -1,17 +1,49 @@
 //! `spanscore drift`: compares recorded runs with a baseline, and prints the measures.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::{Args, ValueEnum, ValueHint};
 use judge::learn::{self, Baseline, GroupDrift, Measure, Measurement};
 use judge::pipeline::Rules;
 use serde_json::json;
 use text::{counted, safe_json};
 
-use super::args::{Drift, DriftFormat};
+use super::learn::at_least_one;
+use super::recording::Recordings;
 use super::{Exit, Streams, replayed};
 use crate::config;
 use crate::export::score_line::Clean;
+
+/// Options of `drift`.
+#[derive(Debug, Args)]
+pub(super) struct Drift {
+    /// The recordings to read.
+    #[command(flatten)]
+    pub(super) recordings: Recordings,
+    /// Baseline that `spanscore learn` wrote.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) baseline: PathBuf,
+    /// Compare only agents with at least N runs in both the recordings and the baseline.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one)]
+    pub(super) min_runs: usize,
+    /// Output format.
+    #[arg(long, value_enum, default_value_t = DriftFormat::Human)]
+    pub(super) format: DriftFormat,
+    /// Exit 0 even on drift, or if nothing was compared.
+    #[arg(long)]
+    pub(super) exit_zero: bool,
+}
+
+/// Output formats of `drift`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum DriftFormat {
+    /// Text for people.
+    Human,
+    /// One JSON object per agent and measure.
+    Jsonl,
+}
+
 pub(super) fn drift(args: &Drift, rules: &Rules, streams: &mut Streams<'_>) -> io::Result<Exit> {
     let baseline = match read_baseline(&args.baseline) {
         Ok(baseline) => baseline,

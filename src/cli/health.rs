@@ -6,12 +6,22 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Args;
 use rustls::{ClientConnection, StreamOwned};
 
-use super::args::Health;
 use super::{Exit, Streams};
 use crate::config::{ClientTls, Config};
 use crate::tls;
+
+/// Options of `health`.
+#[derive(Debug, Args)]
+pub(super) struct Health {
+    /// Seconds to wait for a response.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=60))]
+    pub(super) timeout: u64,
+}
+
 pub(super) fn health(
     args: &Health,
     config: &Config,

@@ -1,13 +1,29 @@
 //! `spanscore init`: writes a starter configuration to a new file or to standard output.
 
+use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::{Args, ValueHint};
 use judge::extract::Trajectory;
 
-use super::args::Init;
-use super::output;
 use crate::config;
+
+/// Options of `init`.
+#[derive(Debug, Args)]
+pub(super) struct Init {
+    /// Output file; - is standard output.
+    #[arg(short, long, value_name = "FILE", default_value = "spanscore.yaml")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(super) output: PathBuf,
+    /// Overwrite an existing file.
+    #[arg(long)]
+    pub(super) force: bool,
+    /// Propose criteria from the tool calls in these recordings (same formats as `replay`). Uses
+    /// the section `tools` of the configuration, if there is one.
+    #[arg(long, num_args = 1.., value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) from: Vec<PathBuf>,
+}
 
 /// Writes the starter configuration. `trajectories` were read from the files of `--from`; the
 /// criteria are proposed from them.
@@ -26,7 +42,7 @@ pub(super) fn init(
         return Ok(0);
     }
     let path = args.output.display();
-    match output::write(&args.output, &text, args.force) {
+    match write(&args.output, &text, args.force) {
         Ok(()) => {
             writeln!(
                 err,
@@ -48,6 +64,18 @@ pub(super) fn init(
             Ok(2)
         }
     }
+}
+
+/// Writes a file. Overwrites an existing file only with `force`. `create_new` checks and creates in
+/// one step, so a file that is created in the meantime is not overwritten.
+pub(super) fn write(path: &Path, text: &str, force: bool) -> io::Result<()> {
+    OpenOptions::new()
+        .write(true)
+        .create(force)
+        .create_new(!force)
+        .truncate(force)
+        .open(path)?
+        .write_all(text.as_bytes())
 }
 
 #[cfg(test)]

@@ -3,17 +3,47 @@
 use std::collections::HashMap;
 use std::io;
 
+use clap::{Args, ValueEnum};
 use judge::evaluate::ValuePath;
 use judge::extract::{Payload, ToolCall, Trajectory};
 use judge::pipeline::Rules;
 use serde_json::{Value, json};
 use text::{abbreviated, counted, safe_json, truncated, wrapped};
 
-use super::args::{Inspect, InspectFormat, Recordings};
+use super::recording::Recordings;
 use super::replayed::{self, Replayed};
 use super::verbose::Explainer;
 use super::{Exit, Streams};
 use crate::export::score_line::Clean;
+
+/// Options of `inspect`.
+#[derive(Debug, Args)]
+pub(super) struct Inspect {
+    /// The recordings to read.
+    #[command(flatten)]
+    pub(super) recordings: Recordings,
+    /// Output format.
+    #[arg(long, value_enum, default_value_t = InspectFormat::Human)]
+    pub(super) format: InspectFormat,
+    /// Also explain how every span was interpreted, and how to configure unrecognised ones (human
+    /// format only).
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+    /// Show the values at this path, for example `args.amount` or `result.items.*.id`, instead of
+    /// all arguments and results. The path has the syntax of `where` and `same` (human format
+    /// only).
+    #[arg(long, value_name = "PATH", value_parser = ValuePath::parse)]
+    pub(super) path: Option<ValuePath>,
+}
+
+/// Output formats of `inspect`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum InspectFormat {
+    /// Text for people.
+    Human,
+    /// One JSON object per trajectory.
+    Jsonl,
+}
 
 /// Maximum characters of arguments or of a result in the human format.
 const MAX_SHOWN: usize = 160;

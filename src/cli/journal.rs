@@ -2,14 +2,27 @@
 //! Changes nothing.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 
+use clap::{Args, ValueHint};
 use text::counted;
 
-use super::args::JournalReport;
+use super::args::NoConfiguration;
 use super::{Exit, Streams};
 use crate::config::Signal;
 use crate::journal::{JournalSurvey, LogSurvey, SignalCounts, survey};
 use crate::rfc3339::rfc3339;
+
+/// Options of `journal`.
+#[derive(Debug, Args)]
+pub(super) struct JournalReport {
+    /// The folder (`journal.directory`). Exit code 3 if a record is damaged.
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(super) folder: PathBuf,
+    #[command(flatten)]
+    pub(super) no_configuration: NoConfiguration,
+}
+
 pub(super) fn journal(args: &JournalReport, streams: &mut Streams<'_>) -> io::Result<Exit> {
     let folder = args.folder.display();
     let survey = match survey(&args.folder) {

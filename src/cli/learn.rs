@@ -3,18 +3,59 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::{Args, ValueHint};
 use judge::evaluate::Verdict;
 use judge::extract::Trajectory;
 use judge::learn::{self, Baseline, GroupKey};
 use judge::pipeline::{Judged, Rules};
 use text::counted;
 
-use super::args::Learn;
-use super::{Exit, Streams, output, replayed};
+use super::recording::Recordings;
+use super::{Exit, Streams, init, replayed};
 use crate::config::{self, LearnedGroup};
 use crate::export::score_line::Clean;
+
+/// Options of `learn`.
+#[derive(Debug, Args)]
+pub(super) struct Learn {
+    /// The recordings to read.
+    #[command(flatten)]
+    pub(super) recordings: Recordings,
+    /// Criteria file to write; - is standard output.
+    #[arg(short, long, value_name = "FILE", default_value = "learned.yaml")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(super) output: PathBuf,
+    /// Baseline file to write, for `spanscore drift`.
+    #[arg(long, value_name = "FILE", default_value = "learned.baseline.json")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(super) baseline: PathBuf,
+    /// Skip agents with fewer than N runs, and rules that fewer than N runs follow.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
+    pub(super) min_runs: usize,
+    /// Also learn rules broken by at most this share of the runs concerned (0 <= SHARE < 0.5).
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = zero_to_half)]
+    #[arg(allow_negative_numbers = true)]
+    pub(super) noise: f64,
+    /// Overwrite existing files.
+    #[arg(long)]
+    pub(super) force: bool,
+}
+
+pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|number| *number > 0)
+        .ok_or_else(|| "expected a whole number, 1 or more".to_owned())
+}
+
+fn zero_to_half(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|number| (0.0..0.5).contains(number))
+        .ok_or_else(|| "expected a number from 0 to below 0.5".to_owned())
+}
 
 pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> io::Result<Exit> {
     let replayed = match replayed::judge(&args.recordings, rules) {
@@ -138,7 +179,7 @@ fn write(
         streams.out.write_all(text.as_bytes())?;
     }
     for (path, text) in &files {
-        if let Err(error) = output::write(path, text, args.force) {
+        if let Err(error) = init::write(path, text, args.force) {
             streams.complain(&format!("cannot write `{}`: {error}", path.display()))?;
             return Ok(Exit::Usage);
         }

@@ -2,11 +2,22 @@
 
 use std::fs;
 use std::io;
+use std::path::PathBuf;
 
-use clap::CommandFactory;
+use clap::{Args, CommandFactory, ValueHint};
 
-use super::args::{Cli, ManualPages};
+use super::args::{Cli, NoConfiguration};
 use super::{Exit, Streams};
+
+/// Options of `man`.
+#[derive(Debug, Args)]
+pub(super) struct ManualPages {
+    /// The folder, created if it does not exist.
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(super) folder: PathBuf,
+    #[command(flatten)]
+    pub(super) no_configuration: NoConfiguration,
+}
 
 /// Writes the manual pages to the folder.
 ///

@@ -1,7 +1,7 @@
 //! Runs the subcommands, one file each, and returns an exit code. Results are printed to standard
 //! output, messages to standard error.
 
-pub mod args;
+mod args;
 pub mod configuration;
 
 mod api;
@@ -17,9 +17,7 @@ mod inspect;
 mod journal;
 mod junit;
 mod learn;
-mod logging;
 mod man;
-mod output;
 mod recording;
 mod replay;
 mod replayed;
@@ -161,7 +159,7 @@ fn dispatch(
     streams: &mut Streams<'_>,
 ) -> io::Result<u8> {
     let global = &cli.global;
-    let run = Command::Run(args::Run::default());
+    let run = Command::Run(run::Run::default());
     let command: ConfiguredCommand<'_> = match cli.command.as_ref().unwrap_or(&run) {
         Command::Validate(args) => {
             return validate::validate(
@@ -209,7 +207,7 @@ fn dispatch(
 /// Runs `spanscore run`. Starts with the valid part of the configuration if `reload.at_start`
 /// allows that.
 fn start(
-    args: &args::Run,
+    args: &run::Run,
     global: &Global,
     environment: &BTreeMap<String, String>,
     streams: &mut Streams<'_>,
@@ -245,7 +243,7 @@ fn start(
 /// Runs `spanscore init`. Recordings may need the conventions of an existing configuration. Without
 /// recordings no configuration is read, so it may be missing or invalid.
 fn propose(
-    args: &args::Init,
+    args: &init::Init,
     global: &Global,
     environment: &BTreeMap<String, String>,
     streams: &mut Streams<'_>,

@@ -7,6 +7,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueHint};
 use flate2::read::MultiGzDecoder;
 use otlp::json;
 use serde::Deserialize;
@@ -14,6 +16,33 @@ use serde::de::IgnoredAny;
 
 use crate::config::Signal;
 use crate::journal;
+
+/// The recordings to read.
+#[derive(Debug, Clone, Args)]
+pub(super) struct Recordings {
+    /// Recordings, read in the order given: OTLP JSON lines, or .json and .pb request bodies, also
+    /// as .gz and .zst; a folder means all files in it; - is standard input.
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) files: Vec<PathBuf>,
+    /// Signal of a request body if neither its file name nor its content shows it.
+    #[arg(long, default_value = "traces", value_parser = signals())]
+    pub(super) signal: Signal,
+}
+
+fn signals() -> impl TypedValueParser<Value = Signal> {
+    let values = Signal::ALL.map(|signal| {
+        let help = match signal {
+            Signal::Traces => "Spans",
+            Signal::Logs => "Log records",
+            Signal::Metrics => "Metric points; read and ignored",
+        };
+        PossibleValue::new(signal.as_str()).help(help)
+    });
+    PossibleValuesParser::new(values).map(|name| {
+        let signal = Signal::ALL.into_iter().find(|it| it.as_str() == name);
+        signal.expect("only the names of signals are possible values")
+    })
+}
 
 /// One recorded request body, as protobuf.
 #[derive(Debug)]

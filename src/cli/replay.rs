@@ -3,20 +3,82 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::{Args, ValueEnum, ValueHint};
 use judge::evaluate::{Coverage, Evaluation, Verdict};
 use judge::pipeline::{Judged, Rules};
 use otlp::span::TraceId;
 use text::{counted, wrapped};
 
-use super::args::{Replay, ReplayFormat};
+use super::recording::Recordings;
 use super::replayed::{self, Replayed};
 use super::{Exit, Streams, examples, junit, report as layout};
 use crate::config::PageLink;
 use crate::export::score_line::{self, Clean};
 use crate::page::report::{self, Report};
 use crate::sidecar;
+
+/// Options of `replay`.
+#[derive(Debug, Args)]
+pub(super) struct Replay {
+    /// The recordings to read.
+    #[command(flatten)]
+    pub(super) recordings: Recordings,
+    /// Judge each run by its own expectation from this YAML or JSON file: `examples:`, a list of
+    /// `{id?, input?, expected_tools | expected_output | evaluate}`. An entry replaces the
+    /// expectation of the criteria that select the run and use the same evaluator; if there is no
+    /// such criterion, the entry is judged as a criterion named `example`. An entry with an `id`
+    /// applies to all runs with that `test.case.id`; entries without `id` apply to the remaining
+    /// runs, in order.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) examples: Option<PathBuf>,
+    /// Allow no calls other than an example's `expected_tools`.
+    #[arg(long, requires = "examples")]
+    pub(super) exact_match: bool,
+    /// Output format.
+    #[arg(long, value_enum, default_value_t = ReplayFormat::Human)]
+    pub(super) format: ReplayFormat,
+    /// Also write the runs as one HTML file, which a browser opens without a server.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) report: Option<PathBuf>,
+    /// Print only verdicts with this label (repeatable); the summary and the exit code still
+    /// count all verdicts.
+    #[arg(long, value_name = "LABEL", value_parser = ["pass", "fail", "not_evaluated", "error"])]
+    pub(super) only: Vec<String>,
+    /// Also fail on `not_evaluated`, and on a criterion that selects no run, expects a tool that no
+    /// run calls, has a path at which no call has a value, or meets a value that it cannot use.
+    #[arg(long)]
+    pub(super) strict: bool,
+    /// Fail if a criterion's mean score is below X (0 to 1), instead of on any `fail` or `error`.
+    #[arg(long, value_name = "X", value_parser = zero_to_one)]
+    pub(super) fail_under: Option<f64>,
+    /// Do not fail if nothing was judged.
+    #[arg(long)]
+    pub(super) allow_empty: bool,
+    /// Exit 0 regardless of the scores.
+    #[arg(long)]
+    pub(super) exit_zero: bool,
+}
+
+/// Output formats of `replay`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum ReplayFormat {
+    /// Text for people.
+    Human,
+    /// One JSON object per evaluation.
+    Jsonl,
+    /// JUnit XML: one suite per criterion, one case per run.
+    Junit,
+}
+
+fn zero_to_one(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|number| (0.0..=1.0).contains(number))
+        .ok_or_else(|| "expected a number from 0 to 1".to_owned())
+}
+
 pub(super) fn replay(
     args: &Replay,
     rules: &Rules,

@@ -12,8 +12,7 @@ use judge::pipeline::{Judged, Pipeline, Rules};
 use otlp::span::TraceId;
 use otlp::{scan, scan_logs, scan_metrics};
 
-use super::args::Recordings;
-use super::recording::{self, Unreadable};
+use super::recording::{self, Recordings, Unreadable};
 use crate::config::Signal;
 use crate::sidecar;
 

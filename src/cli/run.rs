@@ -3,18 +3,49 @@
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
+use clap::{Args, ValueHint};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::level_filters::LevelFilter;
 
-use super::args::Run;
+use super::args::Global;
 use super::watch::Watch;
-use super::{Exit, Streams, logging, rules};
-use crate::config::{Config, Loaded, Shape};
+use super::{Exit, Streams, rules};
+use crate::config::{Config, Loaded, Log, LogFormat, LogLevel, Shape};
 use crate::export::score_line::Look;
 use crate::export::{Print, PrintForm};
 use crate::register::ConfigOrigin;
 use crate::sidecar::{self, Plan, Sidecar, StartError};
 use crate::telemetry::{ConfigurationActive, ProxyIgnored, SendersElsewhere, Stopping};
+
+/// Options of `run`.
+#[derive(Debug, Default, Args)]
+pub(super) struct Run {
+    /// Store criteria registered through the API in this file, so that they survive a restart
+    /// (`admin.state_file`).
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) state_file: Option<PathBuf>,
+    /// Write every request to files in this folder, to be read by `inspect`, `replay`, `init`,
+    /// `learn` and `drift`: 64 MiB at most, then the oldest files are deleted. The files contain
+    /// everything that agents send.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(super) record: Option<PathBuf>,
+}
+
+impl Run {
+    /// Returns the global options, with `--state-file` added as an override.
+    pub(super) fn applied_to(&self, global: &Global) -> Global {
+        let overrides = self
+            .state_file
+            .iter()
+            .map(|path| ("admin.state_file".to_owned(), path.display().to_string()));
+        Global {
+            set: global.set.iter().cloned().chain(overrides).collect(),
+            ..global.clone()
+        }
+    }
+}
 
 /// Proxy variables. Other programs obey them, spanscore ignores them.
 const PROXIES: [&str; 6] = [
@@ -37,7 +68,7 @@ pub(super) fn run(
     streams: &mut Streams<'_>,
 ) -> io::Result<Exit> {
     let config = loaded.config;
-    logging::start(&config.log, streams.err_colour());
+    start_logging(&config.log, streams.err_colour());
     ConfigurationActive {
         downstream: config
             .forward_destination()
@@ -169,4 +200,31 @@ fn print(config: &Config, look: Look) -> Option<Print> {
         form,
         out: Box::new(io::stdout()),
     })
+}
+
+/// Starts logging. A second call has no effect.
+fn start_logging(log: &Log, colour: bool) {
+    let level = match log.level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    };
+    let as_text = match log.format {
+        LogFormat::Auto => io::stderr().is_terminal(),
+        LogFormat::Text => true,
+        LogFormat::Json => false,
+    };
+    let builder = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(io::stderr)
+        .with_ansi(colour)
+        .with_target(false);
+    // An error means that logging has already started.
+    let _ = if as_text {
+        builder.try_init().map_err(drop)
+    } else {
+        builder.json().flatten_event(true).try_init().map_err(drop)
+    };
 }

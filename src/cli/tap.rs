@@ -4,17 +4,59 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
+use clap::{Args, ValueEnum};
 use http_body_util::BodyExt;
 use hyper::{Request, body::Incoming};
 use serde_json::{Map, Value};
 use tokio::signal;
 use tokio::time::sleep;
 
-use super::api::{Api, ApiFailure, escaped};
-use super::args::{Tap, TapFormat};
+use super::api::{Api, ApiClient, ApiFailure, escaped};
 use super::{Exit, Streams};
 use crate::config::Config;
 use crate::export::score_line::{self, Clean};
+
+/// Options of `tap`.
+#[derive(Debug, Args)]
+pub(super) struct Tap {
+    /// The sidecar to call.
+    #[command(flatten)]
+    pub(super) api: ApiClient,
+    /// Output format.
+    #[arg(long, value_enum, default_value_t = TapFormat::Human)]
+    pub(super) format: TapFormat,
+    /// Only criteria whose name matches (repeatable).
+    #[arg(long, value_name = "GLOB")]
+    pub(super) criterion: Vec<String>,
+    /// Only scores with this label (repeatable).
+    #[arg(long, value_name = "LABEL", value_parser = ["pass", "fail", "not_evaluated", "error"])]
+    pub(super) label: Vec<String>,
+    /// Only services whose name matches (repeatable).
+    #[arg(long, value_name = "GLOB")]
+    pub(super) service: Vec<String>,
+    /// Only agents whose name matches (repeatable).
+    #[arg(long, value_name = "GLOB")]
+    pub(super) agent: Vec<String>,
+    /// Print alarms of runs that are still open, instead of scores.
+    #[arg(long)]
+    pub(super) alarms: bool,
+    /// Start with the last N scores that the sidecar remembers.
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(value_parser = clap::value_parser!(u16).range(..=256))]
+    pub(super) last: u16,
+    /// Stop after N scores.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) count: Option<u64>,
+}
+
+/// Output formats of `tap`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum TapFormat {
+    /// Text for people.
+    Human,
+    /// One JSON object per score, as in `replay --format jsonl`.
+    Jsonl,
+}
 
 /// Delay before the first reconnect. Each further delay is twice the previous one.
 const FIRST_WAIT: Duration = Duration::from_millis(500);

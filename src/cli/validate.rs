@@ -2,16 +2,28 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::{Args, ValueHint};
 use text::counted;
 
-use super::args::{Global, Validate};
+use super::args::Global;
 use super::configuration::{self, Unusable};
 use super::terminal;
 use crate::config::Loaded;
 use crate::export::score_line::Look;
 use crate::journal::is_in_memory;
+
+/// Options of `validate`.
+#[derive(Debug, Args)]
+pub(super) struct Validate {
+    /// Files to check, each as a separate configuration [default: the file of `--config`].
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) files: Vec<PathBuf>,
+    /// Print the effective configuration with the origin of each value, secrets masked.
+    #[arg(long)]
+    pub(super) print: bool,
+}
 
 /// Names the configuration in messages if there is no file.
 const NO_FILE: &str = "defaults, variables and flags, without a configuration file";
