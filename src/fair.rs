@@ -172,7 +172,6 @@ impl Charge {
         self.n_bytes
     }
 
-    /// Returns true if both charges belong to the same peer and budget.
     pub(crate) fn is_of_peer_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.budget, &other.budget) && self.share == other.share
     }
@@ -193,7 +192,6 @@ impl Drop for Charge {
 // === impl EvictingBudget, Reservation ===
 
 impl EvictingBudget {
-    /// Creates an empty budget of at most `max` bytes, and of at most `max_things` reservations.
     pub(crate) fn new(max: impl Into<Bound>, max_things: Option<usize>) -> Arc<Self> {
         Arc::new(Self {
             max: max.into(),
@@ -362,7 +360,6 @@ impl Reservation {
         Some(n_more)
     }
 
-    /// Releases all bytes beyond `n_bytes`.
     pub(crate) fn shrink_to(&self, n_bytes: usize) {
         let mut guard = self.budget.state.lock();
         let state = &mut *guard;

@@ -61,13 +61,11 @@ pub use waiting::Done;
 use crate::telemetry::Telemetry;
 use opening::Opener;
 
-/// The folder of the log of requests.
 const REQUESTS: &str = "requests";
 
 /// The folder of the log of requests for Kafka.
 const COPIES: &str = "kafka";
 
-/// The folder of the log of scores.
 const SCORES: &str = "scores";
 
 /// Returns true if the folder of a journal is in memory, so that a reboot loses its requests.
@@ -75,7 +73,7 @@ pub fn is_in_memory(directory: &Path) -> bool {
     storage::is_in_memory(directory)
 }
 
-/// The thread of a log, and the lock of the journal's folder.
+/// Owns a log's thread and keeps the journal's folder locked.
 #[derive(Debug)]
 pub struct Keeping {
     log: JournalLog,

@@ -8,7 +8,6 @@ use std::ops::Range;
 /// Version 2 adds record kinds other than requests, and the position of scoring in the cursor.
 pub(super) const VERSION: u32 = 2;
 
-/// Offset of a segment's records.
 pub(super) const RECORDS_AT: u64 = 4096;
 
 /// Offsets of the two copies of a segment's head, in its first 4 KiB. No single damaged byte
@@ -18,10 +17,9 @@ pub(super) const HEADS_AT: [u64; 2] = [0, 2048];
 /// Offset of a segment's seal, in a separate sector.
 pub(super) const SEAL_AT: u64 = 1024;
 
-/// Offsets of the two slots of the cursor.
 pub(super) const SLOTS_AT: [u64; 2] = [0, 4096];
 
-/// Maximum number of ranges of consumed records in a slot of the cursor.
+/// Maximum number of ranges of consumed records in a slot of the cursor: the slot fits into 4 KiB.
 pub(super) const MAX_RANGES: usize = 249;
 
 /// Maximum number of pairs of numbers in a slot: one pair for scoring, and the ranges.
@@ -37,7 +35,6 @@ const SEGMENT_MAGIC: &[u8; 8] = b"SPANJSEG";
 const SEAL_MAGIC: &[u8; 8] = b"SPANJEND";
 const SLOT_MAGIC: &[u8; 8] = b"SPANJCUR";
 
-/// The first bytes of a record's head.
 pub(super) const RECORD_MAGIC: [u8; 4] = [0xf1, b'S', b'J', b'r'];
 
 /// Alignment of records in bytes.
@@ -66,9 +63,7 @@ pub(super) struct SegmentHead {
 pub(super) struct Seal {
     /// The length of the file up to the end of the last record.
     pub(super) end: u64,
-    /// The number of the last record.
     pub(super) last: u64,
-    /// The numbers of items in the segment.
     pub(super) counts: SignalCounts,
     /// See [`Segment::oldest`](super::segment::Segment::oldest).
     pub(super) oldest: u64,
@@ -155,7 +150,6 @@ impl SegmentHead {
     }
 }
 
-/// Returns true if `bytes` begin like a segment.
 pub(super) fn is_segment(bytes: &[u8]) -> bool {
     bytes.starts_with(SEGMENT_MAGIC)
 }
@@ -256,7 +250,6 @@ pub(super) fn n_record_bytes(meta_len: usize, body_len: usize) -> usize {
     (RECORD_HEAD + meta_len + body_len).next_multiple_of(ALIGNMENT)
 }
 
-/// Returns the checksum of a record's meta and body.
 pub(super) fn rest_crc(meta: &[u8], body: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(meta);
@@ -331,7 +324,6 @@ fn salted(salt: u64, bytes: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Writes the checksum of all earlier bytes into the last four.
 fn seal_with_crc(bytes: &mut [u8]) {
     let end = bytes.len() - 4;
     let crc = crc32fast::hash(&bytes[..end]);

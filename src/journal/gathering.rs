@@ -24,7 +24,6 @@ pub(super) struct Gathering {
 }
 
 impl Gathering {
-    /// Records that a group is durable.
     pub(super) fn synced(&mut self, n_senders: usize, took: Duration) {
         *self = Self { n_senders, took };
     }

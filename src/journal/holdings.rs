@@ -22,7 +22,6 @@ impl Holdings {
         self.n_bytes
     }
 
-    /// Stores the charge of a record that was appended to this segment.
     pub(super) fn hold(&mut self, segment: u64, charge: Charge) {
         self.n_bytes += charge.n_bytes();
         let charges = self.by_segment.entry(segment).or_default();

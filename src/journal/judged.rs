@@ -62,7 +62,6 @@ impl Marks {
 }
 
 impl JudgedMarks {
-    /// Creates an empty collection of marks for this log.
     pub fn new(log: JournalLog) -> Self {
         Self {
             shared: Arc::new(Shared {

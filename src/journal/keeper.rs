@@ -73,7 +73,6 @@ pub(super) struct LogShared {
     /// senders have space.
     refused_some: AtomicBool,
     opening: Mutex<Opening>,
-    /// Callbacks for records that a full log evicts.
     losers: Mutex<Losers>,
 }
 
@@ -92,7 +91,6 @@ pub type WhenLost = Box<dyn Fn(&[LostRecord]) + Send>;
 pub type WhenOpen = Box<dyn FnOnce(&OpenedLog) + Send>;
 
 enum Opening {
-    /// Callbacks that run when the log is open.
     NotYet(Vec<WhenOpen>),
     Open(Arc<OpenedLog>),
 }
@@ -135,7 +133,6 @@ impl JournalLog {
         when_open(&opened);
     }
 
-    /// Calls `when_lost` whenever the log evicts records because it is full.
     pub fn when_lost(&self, when_lost: WhenLost) {
         self.shared.losers.lock().0.push(when_lost);
     }
@@ -213,7 +210,6 @@ impl JournalLog {
         self.changed();
     }
 
-    /// Sets the records that scoring needs.
     pub fn need(&self, needed: Needed) {
         *self.shared.needed.lock() = Some(needed);
         self.changed();
@@ -245,7 +241,6 @@ impl JournalLog {
 }
 
 impl LogShared {
-    /// Creates the state of a log of at most `max_size` bytes that is not open yet.
     pub(super) fn new(metrics: JournalMetrics, max_size: u64) -> Self {
         Self {
             metrics,
@@ -301,7 +296,6 @@ impl LogShared {
         self.metrics.set_state(state);
     }
 
-    /// Moves the consumed records, and the records that scoring needs, into the log's progress.
     fn take_consumed(&self, progress: &mut Progress) {
         for sequence in mem::take(&mut *self.consumed.lock()) {
             progress.consume(sequence..sequence + 1);
@@ -410,7 +404,7 @@ impl LogKeeper {
         }
     }
 
-    /// Receives all queued messages. Returns true if the process ends.
+    /// Receives at most [`MAX_WAITING`] queued messages. Returns true if the process ends.
     fn gather(&mut self, waiting: &mut VecDeque<WaitingRecord>) -> bool {
         let mut is_ending = false;
         for _ in 0..MAX_WAITING {

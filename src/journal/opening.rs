@@ -36,7 +36,6 @@ pub enum JournalError {
          instance its own folder"
     )]
     InUse { folder: String, process: String },
-    /// The folder cannot be used.
     #[error("cannot use `journal.directory`: `{file}`: {error}")]
     Folder { file: String, error: io::Error },
 }
@@ -120,7 +119,6 @@ impl JournalFolder {
         Ok(true)
     }
 
-    /// Returns the error for a folder that another process has locked.
     pub fn in_use(path: &Path) -> JournalError {
         let process = fs::read_to_string(path.join("lock")).unwrap_or_default();
         JournalError::InUse {
@@ -159,7 +157,6 @@ pub struct OpenedLog {
     end: u64,
     /// Undelivered items, including damaged ones.
     n_restored: SignalCounts,
-    /// Damage that the opening found.
     damage: Vec<Damage>,
     /// Damaged records that the reader of any lane has reported.
     reported: Arc<Mutex<Consumed>>,
@@ -199,7 +196,6 @@ impl OpenedLog {
         (of_lane(&self.n_restored).unwrap_or_default(), n_damaged)
     }
 
-    /// Returns the readers of the records for scoring.
     pub fn past(&self) -> Past {
         let requests = &[RecordKind::Request, RecordKind::Scored];
         Past {
@@ -223,7 +219,6 @@ impl OpenedLog {
 pub struct Past {
     pub marks: LogReader,
     pub requests: LogReader,
-    /// The records that scoring needs.
     pub needed: Needed,
     /// One more than the number of the log's last record at the opening.
     pub end: u64,
@@ -246,7 +241,6 @@ pub(super) struct Opener {
     pub(super) contents: LogContents,
 }
 
-/// The content of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogContents {
     /// Requests for the downstream, and requests that are only scored.

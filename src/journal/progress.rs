@@ -96,7 +96,7 @@ impl Consumed {
         rest
     }
 
-    /// Returns true if no record of `range` is consumed.
+    /// Returns true if `range` is not empty and none of its records is consumed.
     pub(super) fn is_clear_of(&self, range: &Range<u64>) -> bool {
         self.rest_of(range).first() == Some(range)
     }
@@ -109,8 +109,7 @@ impl Consumed {
     }
 }
 
-/// The consumed records, in memory and on disk. After a kill, records that were consumed but not
-/// yet written to the cursor may be delivered again.
+/// The consumed records, in memory and on disk.
 #[derive(Debug)]
 pub(super) struct Progress {
     storage: Arc<dyn Storage>,
@@ -166,8 +165,8 @@ impl Progress {
         self.release(needed);
     }
 
-    /// Advances the oldest record that scoring needs and the start of the period that it remembers.
-    /// Ignores smaller values.
+    /// Advances the oldest record that scoring needs and the start of the trace history. Ignores
+    /// smaller values.
     pub(super) fn release(&mut self, needed: Needed) {
         let Needed {
             from,
@@ -183,7 +182,6 @@ impl Progress {
         self.has_moved = true;
     }
 
-    /// Writes the cursor if anything changed.
     pub(super) fn write(&mut self, unix_nanos: u64) -> io::Result<()> {
         if self.has_moved {
             self.cursor.write(&*self.storage, &self.slot(unix_nanos))?;
@@ -222,7 +220,6 @@ impl Progress {
         self.cursor.sync()
     }
 
-    /// Writes the cursor if anything changed, and makes it durable.
     pub(super) fn write_durably(&mut self, unix_nanos: u64) -> io::Result<()> {
         self.write(unix_nanos)?;
         self.sync()
@@ -361,7 +358,6 @@ mod tests {
     use super::super::model::ModelDisk;
     use super::*;
 
-    /// A cursor file that was just created has one slot, which no write may overwrite.
     #[test]
     fn the_only_slot_is_never_overwritten() {
         let disk = ModelDisk::default();

@@ -32,7 +32,7 @@ pub struct Stored {
 /// Consecutive records of a log.
 #[derive(Debug, Default)]
 pub struct Stretch {
-    /// The records, oldest first.
+    /// Oldest first.
     pub records: Vec<Stored>,
     /// The number of the first record of the next read.
     pub next: u64,
@@ -42,7 +42,6 @@ pub struct Stretch {
     pub passed: Vec<u64>,
 }
 
-/// The records to read.
 #[derive(Debug)]
 pub(super) enum Wanted {
     /// Undelivered requests: all that were not consumed at the start. Only requests that are not in

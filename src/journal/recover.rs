@@ -110,7 +110,7 @@ fn next_whole(
     None
 }
 
-/// Returns the record at `at`, if it is intact.
+/// Returns the head of the record at `at`, if the record is intact.
 pub(super) fn whole_at(bytes: &[u8], at: usize, salt: u64) -> Option<RecordHead> {
     let head = RecordHead::decode(bytes.get(at..)?, salt)?;
     let (meta, body) = parts_at(bytes, at, &head)?;

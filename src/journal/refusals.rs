@@ -11,7 +11,6 @@ use crate::telemetry::Throttled;
 const FULL_RETRY: Duration = Duration::from_millis(250);
 const FAILED_RETRY: Duration = Duration::from_secs(1);
 
-/// Returns the delay before a disk is retried after this refusal.
 pub(super) fn retry_after(refusal: AppendError) -> Duration {
     match refusal {
         AppendError::Full | AppendError::DiskFull => FULL_RETRY,
@@ -19,7 +18,6 @@ pub(super) fn retry_after(refusal: AppendError) -> Duration {
     }
 }
 
-/// The refusals of a log, and the decision which of them are logged.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     pub(super) current: Option<AppendError>,

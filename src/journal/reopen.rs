@@ -329,7 +329,6 @@ impl<'a> Recovery<'a> {
         let end = heads
             .last()
             .map(|(offset, head)| offset + head.n_bytes() as u64);
-        // If this is false, the segment is damaged.
         let is_whole = end == Some(segment.end) && sequences.eq(range);
         if is_whole {
             for (_, head) in &heads {

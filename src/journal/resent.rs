@@ -27,7 +27,6 @@ pub(super) struct LastRecords {
     places: HashMap<(u32, usize), Vec<Place>>,
 }
 
-/// Position of a record.
 #[derive(Debug)]
 struct Place {
     file: String,

@@ -35,7 +35,6 @@ impl RecordKind {
 /// Size in bytes of the reads around an unreadable sector.
 const PAGE: usize = 4096;
 
-/// A segment, in the form that readers need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Segment {
     pub(super) name: String,
@@ -75,7 +74,7 @@ pub(super) fn segment_name(first: u64) -> String {
     format!("{first:016x}.seg")
 }
 
-/// Returns the first record of the segment with this name.
+/// Returns the number of the segment's first record; `None` if the name is not one of a segment.
 pub(super) fn first_of(name: &str) -> Option<u64> {
     let digits = name
         .strip_suffix(".seg")
@@ -91,7 +90,6 @@ pub(super) fn write_heads(file: &dyn StoredFile, head: &SegmentHead) -> io::Resu
     Ok(())
 }
 
-/// Writes the summary of a finished segment.
 pub(super) fn seal(file: &dyn StoredFile, segment: &Segment) -> io::Result<()> {
     let seal = Seal {
         end: segment.end,

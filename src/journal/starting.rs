@@ -14,7 +14,7 @@ use super::store::AppendError;
 use super::waiting::Message;
 use crate::telemetry::{JournalAccepting, JournalMetrics, JournalRefusing};
 
-/// The thread of a log before it is open.
+/// A log's thread until the log is open.
 struct LogStart {
     opener: Opener,
     outcome: Result<OpenedStore, JournalError>,

@@ -23,14 +23,12 @@ pub(super) trait Storage: Debug + Send + Sync {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// An open file.
 pub(super) trait StoredFile: Debug + Send + Sync {
     fn n_bytes(&self) -> io::Result<u64>;
     /// Reads until `bytes` is full or the file ends.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes all slices, one after the other.
     fn write_at(&self, slices: &[&[u8]], offset: u64) -> io::Result<()>;
-    /// Cuts or extends the file.
     fn set_len(&self, n_bytes: u64) -> io::Result<()>;
     /// Reserves space, so that later writes do not fail for lack of space.
     fn allocate(&self, n_bytes: u64) -> io::Result<()>;
@@ -124,7 +122,7 @@ pub(super) fn is_in_memory(path: &Path) -> bool {
     file_system.is_some_and(|found| [TMPFS, RAMFS].contains(&i128::from(found.f_type)))
 }
 
-/// Maximum number of slices of one system call.
+/// Maximum number of slices of one system call: `IOV_MAX` of Linux.
 const MAX_SLICES: usize = 1024;
 
 impl StoredFile for File {

@@ -46,8 +46,6 @@ pub struct LogSettings {
 }
 
 impl LogSettings {
-    /// Returns the settings of a log of at most `max_size` bytes. With `is_scored`, delivered
-    /// records are retained while open traces have spans in them.
     pub fn new(max_size: u64, sync: bool, is_scored: bool) -> Self {
         let segment_size = (max_size / 32).clamp(LEAST_SEGMENT, LARGEST_SEGMENT);
         Self {

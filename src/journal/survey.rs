@@ -40,7 +40,6 @@ pub struct SurveyedSegment {
     pub n_requests: usize,
     /// Number of undelivered records. Marks and requests that are only scored do not count.
     pub n_waiting: usize,
-    /// Bytes of the undelivered records.
     pub n_waiting_bytes: u64,
     /// Undelivered spans, log records and metric points; in a log of scores, scores by queue.
     pub waiting: SignalCounts,
@@ -251,7 +250,6 @@ pub struct SegmentRequest {
     pub body: bytes::Bytes,
 }
 
-/// Returns true if `bytes` begin like a segment.
 pub fn is_segment(bytes: &[u8]) -> bool {
     super::format::is_segment(bytes)
 }

@@ -79,14 +79,12 @@ impl Ticket {
 #[derive(Debug, Default)]
 pub struct Ledger {
     tickets: Mutex<Tickets>,
-    /// Notified when a ticket is done.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Tickets {
     next: u64,
-    /// The tickets that are not done.
     open: BTreeSet<u64>,
 }
 

@@ -21,7 +21,6 @@ pub(super) enum Message {
 pub(super) struct WaitingRecord {
     pub(super) record: Record,
     pub(super) since: Instant,
-    /// The charge to the record's sender.
     pub(super) charge: Option<Charge>,
     pub(super) done: Done,
 }

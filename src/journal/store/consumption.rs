@@ -155,7 +155,6 @@ impl Store {
         true
     }
 
-    /// Returns the records that were evicted since the last call.
     pub(in crate::journal) fn take_lost(&mut self) -> Vec<LostRecord> {
         std::mem::take(&mut self.lost)
     }
@@ -172,12 +171,10 @@ impl Store {
         }
     }
 
-    /// Returns true if anything was written that is not durable.
     pub(in crate::journal) fn needs_sync(&self) -> bool {
         self.is_unsynced || self.progress.is_dirty()
     }
 
-    /// Makes all written data durable.
     pub(in crate::journal) fn sync(&mut self) -> Result<(), FileFault> {
         if let Some(file) = self.tail.as_ref().filter(|_| self.is_unsynced)
             && let Err(error) = file.sync()

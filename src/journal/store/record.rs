@@ -53,7 +53,6 @@ impl Record {
         }
     }
 
-    /// Creates a record of marks of judged traces.
     pub fn judged(written: u64, marks: Bytes) -> Self {
         Self {
             kind: RecordKind::Judged,
