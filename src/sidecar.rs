@@ -132,7 +132,7 @@ pub struct Addresses {
     pub admin: SocketAddr,
 }
 
-/// A running sidecar. Dropping it aborts all work; [`Sidecar::stop`] stops it in order.
+/// A running sidecar. Dropping it aborts its tasks; [`Sidecar::stop`] stops it in order.
 pub struct Sidecar {
     /// The addresses of its ports.
     pub addresses: Addresses,

@@ -37,7 +37,7 @@ pub(super) struct Onlookers {
     pub(super) page: Option<Page>,
 }
 
-/// Passes the bytes of requests to the outlets, and their spans and log records to scoring.
+/// Passes requests to their destinations, and their spans and log records to scoring.
 pub(super) struct RequestIntake {
     pub(super) forward: ForwardHandle,
     pub(super) scoring: Option<ScoringQueue>,
@@ -163,7 +163,7 @@ impl RequestIntake {
         .max(1)
     }
 
-    /// Waits until no request has arrived for `quiet`, counted from `begun`, but no longer than
+    /// Waits until no request has arrived for `quiet`, counted from `begun`, but at most until
     /// `latest`. An agent that is stopped together with the sidecar sends its last spans only now.
     pub(super) async fn fall_quiet(&self, quiet: Duration, begun: Instant, latest: Instant) {
         loop {

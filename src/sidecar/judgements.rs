@@ -1,5 +1,5 @@
 //! Handles each judgement on the thread that judged: exports it, counts the selected trajectories,
-//! and passes it to the page.
+//! and passes it to the page and the observer.
 
 use std::sync::Arc;
 
@@ -13,8 +13,7 @@ use crate::page::Page;
 use crate::sync::Mutex;
 use crate::telemetry::{CoverageProblem, MetricsSource, write_coverage};
 
-/// Returns the function that exports each judgement, counts the trajectories that each criterion
-/// selects, and passes the judgement to the page and the observer. Each judging thread has one.
+/// Returns the function that handles the judgements of one judging thread.
 pub(super) fn judge(
     exporter: Exporter,
     coverage: Arc<Mutex<Coverage>>,
@@ -55,7 +54,6 @@ pub(super) fn judge(
     })
 }
 
-/// Returns the counts of selected trajectories, for `/metrics`.
 pub(super) fn coverage_metrics(coverage: Arc<Mutex<Coverage>>) -> MetricsSource {
     Arc::new(move |page| {
         let coverage = coverage.lock();

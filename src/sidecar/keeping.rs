@@ -22,7 +22,6 @@ const UNREAD_SHARE: usize = 8;
 /// Handles of a journal's logs; all empty if no journal is configured or needed.
 #[derive(Default)]
 pub(super) struct JournalParts {
-    /// The log of requests.
     pub(super) requests: Option<JournalLog>,
     /// The log of requests for Kafka.
     #[cfg_attr(
@@ -30,11 +29,8 @@ pub(super) struct JournalParts {
         expect(dead_code, reason = "nothing is written")
     )]
     pub(super) copies: Option<JournalLog>,
-    /// The marks of judged traces, for the exporter.
     pub(super) marks: Option<JudgedMarks>,
-    /// The log of scores, for the exporter.
     pub(super) scores: Option<JournalLog>,
-    /// The open traces, for the scoring threads.
     pub(super) traces: Option<KeptTraces>,
     pub(super) metrics: Option<MetricsSource>,
     /// The threads of the logs, in the order in which they must stop. The log of requests is last,
@@ -76,7 +72,6 @@ pub(super) async fn open_journal(
     let mut open = |contents, settings| {
         let (log, thread) = folder.open(contents, settings, clock, rng.fork(), telemetry)?;
         logs.push(log.clone());
-        // The log of requests must stop last, because it records the outcome of scores.
         keeping.insert(0, thread);
         Ok::<_, JournalError>(log)
     };

@@ -10,7 +10,6 @@ use crate::config::{Bound, Budgets, Config};
 use crate::heap;
 use crate::telemetry::{MemoryLimitChanged, MemoryShared, Telemetry};
 
-/// The memory limit, and the budgets computed from it.
 pub(super) struct MemoryWatch {
     config: Config,
     read: fn() -> Option<usize>,
@@ -20,7 +19,6 @@ pub(super) struct MemoryWatch {
 }
 
 impl MemoryWatch {
-    /// Reads the limit and computes the budgets.
     pub(super) fn new(
         config: &Config,
         read: fn() -> Option<usize>,

@@ -19,7 +19,6 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum size of a file with addresses, in bytes.
 const MAX_FILE_SIZE: u64 = 1 << 20;
 
-/// Watches the addresses of `assemble.peers`.
 pub(super) struct PeerWatch {
     peers: String,
     scoring: ScoringQueue,

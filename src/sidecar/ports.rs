@@ -143,7 +143,6 @@ impl Doors {
             .spawn(port.serve(service, shutdown, heartbeat, telemetry.clone()));
     }
 
-    /// Returns true if no port is served.
     pub(super) fn is_empty(&self) -> bool {
         self.serving.is_empty()
     }

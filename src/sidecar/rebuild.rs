@@ -63,7 +63,6 @@ struct SharedKept {
     kept: KeptTraces,
     n_threads: usize,
     state: Mutex<State>,
-    /// Notified when a thread has rebuilt its traces.
     progress: Condvar,
 }
 
@@ -87,7 +86,6 @@ struct State {
 #[derive(Debug)]
 struct Needs(Vec<Option<Needed>>);
 
-/// Counts of rebuilt traces and spans.
 #[derive(Debug, Default)]
 struct Rebuilt {
     n_open: usize,
@@ -424,7 +422,6 @@ impl Rebuilt {
         self.error = self.error.take().or(other.error);
     }
 
-    /// Reads consecutive records of the log.
     fn read(
         &mut self,
         reader: &mut LogReader,

@@ -51,7 +51,8 @@ struct Shared {
 }
 
 impl Recorder {
-    /// Starts the thread, if there is a folder. The thread stops when the recorder is dropped.
+    /// Starts the thread, if there is a folder. The thread stops when the last clone of the
+    /// recorder is dropped.
     pub(super) fn start(folder: Option<&Path>) -> io::Result<(Option<Self>, Recording)> {
         let Some(folder) = folder else {
             return Ok((None, Recording(None)));

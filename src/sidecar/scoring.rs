@@ -75,7 +75,6 @@ impl ScoringQueue {
         Ok((queue, threads))
     }
 
-    /// Returns the queue, and the worker of each thread.
     fn prepare(
         settings: Settings,
         bounds: impl Into<ScoringBounds>,

@@ -419,7 +419,6 @@ impl Ground {
 }
 
 impl ScorePlane {
-    /// Returns the function that handles a judging thread's judgements.
     fn judge(&self) -> Judge {
         judge(
             self.exporter.clone(),

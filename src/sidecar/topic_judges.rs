@@ -56,7 +56,6 @@ struct Shared {
 }
 
 impl TopicJudges {
-    /// Starts the judging threads.
     pub(super) fn start(
         config: Kafka,
         settings: Settings,
@@ -165,7 +164,6 @@ impl Shared {
         }
     }
 
-    /// Returns true if a log line of this kind may be logged now.
     fn may_log(&self, kind: &str) -> bool {
         let mut lines = self.lines.lock();
         lines.ready(kind.to_owned(), now().instant).is_some()

@@ -33,7 +33,6 @@ pub(in crate::sidecar) struct ScoringBounds {
 pub(in crate::sidecar) type SizesNow = Box<dyn Fn() -> Sizes + Send + Sync>;
 
 impl ScoringBounds {
-    /// Returns the current limits on the memory for traces; `None` if they cannot change.
     pub(in crate::sidecar) fn sizes(&self) -> Option<Sizes> {
         self.traces.as_ref().map(|now| now())
     }

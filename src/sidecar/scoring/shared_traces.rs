@@ -20,7 +20,6 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// traces.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Data that one trace reports for another trace, shared by all threads.
 #[derive(Debug)]
 pub(super) struct SharedTraces {
     state: Mutex<State>,
@@ -107,7 +106,7 @@ impl SharedTraces {
 }
 
 impl SharedAccess {
-    /// Waits for other threads. Returns false if one of them took longer than the patience.
+    /// Waits for other threads. Returns false if another thread took longer than the patience.
     pub(super) fn others_keep_up(&self, time: Now) -> bool {
         let patience = match self.round {
             Round::KeepsUp => PATIENCE,

@@ -92,7 +92,6 @@ impl Worker {
     }
 }
 
-/// The state of a running thread.
 struct Running<'a> {
     place: Place<'a>,
     inbox: Receiver<Box<Arrived>>,

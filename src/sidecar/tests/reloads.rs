@@ -202,7 +202,7 @@ async fn reloads_under_load_refuse_no_request_lose_no_trace_and_mix_no_sets() {
             0 => whole,
             // This text is not a valid configuration.
             1 => whole.replace("evaluate", "evalute"),
-            // The file is half-written. Some halves are valid YAML with fewer criteria.
+            // The file is only partly written. Some prefixes are valid YAML with fewer criteria.
             _ => whole[..whole.len() * (generation % 97) / 97].to_owned(),
         };
         std::fs::write(&path, text).unwrap();

@@ -66,7 +66,6 @@ impl ReaderPlan {
     }
 }
 
-/// A member of the group, on a separate thread.
 pub(super) struct Member {
     plan: ReaderPlan,
     reader: TopicReader,

@@ -46,7 +46,6 @@ pub(super) struct FoundPartition {
     pub(super) committed: Option<CommittedOffset>,
     /// True if the partition was added after the group began to read the topic.
     pub(super) is_added: bool,
-    /// The topic's number of partitions.
     pub(super) n_partitions: i32,
     /// The first offset, and one more than the last offset.
     pub(super) ends: (u64, u64),
@@ -265,7 +264,6 @@ impl JudgedPartition {
             .is_none_or(|(_, last)| last != commit)
     }
 
-    /// Records that the brokers have accepted a commit.
     pub(super) fn was_committed(&mut self, commit: CommittedOffset, until: u64) {
         self.allowed_until = self.allowed_until.max(until);
         self.committed = Some((self.number, commit));

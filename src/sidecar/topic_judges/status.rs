@@ -15,7 +15,6 @@ const MAX_LISTED: usize = 1_000;
 
 #[derive(Debug, Default)]
 pub(super) struct JudgesStatus {
-    /// Partitions by number.
     pub(super) partitions: Mutex<BTreeMap<i32, PartitionStatus>>,
     /// Lost partitions by thread: the partitions that the thread had when it was evicted or the
     /// brokers became unreachable. Each has the time up to which all its records were judged, in
@@ -49,7 +48,6 @@ pub(super) struct PartitionStatus {
     pub(super) n_replay: u64,
 }
 
-/// A function that reads a number of a partition.
 type ReadStatus = fn(&PartitionStatus) -> f64;
 
 pub(super) fn count(counter: &AtomicU64, n: usize) {
