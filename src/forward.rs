@@ -40,7 +40,6 @@ pub struct Settings {
 /// The reason why forwarding cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
-    /// The destination cannot be used.
     #[error(transparent)]
     Transport(#[from] TransportError),
     #[error(
@@ -71,7 +70,6 @@ pub struct ForwardHandle {
 #[derive(Debug, Clone)]
 struct Outlet {
     queue: Queue,
-    /// The signals that the destination accepts.
     signals: Vec<Signal>,
     is_downstream: bool,
 }

@@ -78,7 +78,6 @@ const LAST_WORDS: Duration = Duration::from_millis(250);
 /// loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// A port could not be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address} (`{setting}`): {}", remedy(.error, .setting))]
 pub struct BindError {
@@ -240,8 +239,8 @@ impl Port {
     }
 }
 
-/// Returns true for the error of a peer that disconnected before we accepted it. The next
-/// connection may succeed.
+/// Returns true for the error of a peer that disconnected before we accepted its connection. The
+/// next connection may succeed.
 fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

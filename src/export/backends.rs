@@ -13,7 +13,6 @@ use crate::config::{Signal, Writer};
 use crate::journal::Ledger;
 use crate::transport::{ApiTarget, OutboundRequest, Queue, Route};
 
-/// A backend whose own API receives scores.
 #[derive(Debug)]
 pub(super) struct Backend {
     pub(super) writer: Writer,

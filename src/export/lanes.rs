@@ -24,7 +24,6 @@ pub(super) fn queue_name(shape: Shape) -> &'static str {
     }
 }
 
-/// Returns the number of a queue's lane in the log of scores.
 pub(super) fn lane_of(queue: &str) -> u8 {
     let lane = LANES.iter().position(|name| *name == queue);
     lane.and_then(|lane| u8::try_from(lane).ok())

@@ -78,7 +78,6 @@ pub struct ExportPlan<'a> {
     pub config: &'a Config,
     /// Maximum bytes of queued scores, for all queues together.
     pub budget: Bound,
-    /// The output of printed evaluations, if evaluations are printed.
     pub print: Option<Print>,
     /// Marks a trace as judged once its scores are journaled, delivered or dropped.
     pub marks: Option<JudgedMarks>,
@@ -101,18 +100,15 @@ pub enum PrintForm {
     Jsonl,
 }
 
-/// An error while starting an exporter.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// A destination cannot be used.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// The printing thread could not be started.
     #[error("cannot start the thread that prints scores: {0}")]
     Print(#[source] io::Error),
 }
 
-/// Exports evaluations. Clones share one exporter.
+/// Clones share one exporter.
 #[derive(Debug, Clone)]
 pub struct Exporter {
     shared: Arc<Shared>,
@@ -136,16 +132,12 @@ struct Shared {
     metrics_queue: Option<Queue>,
     printer: Option<(PrintForm, Printer)>,
     backends: Vec<Backend>,
-    /// Issues the tickets of all batches of scores.
     ledger: Arc<Ledger>,
-    /// Marks a trace as judged once its scores are journaled, delivered or dropped.
     marks: Option<JudgedMarks>,
     stream: Arc<ScoreStream>,
     /// Notified when a batch gets its first score, and when marks are added.
     batch_opened: Notify,
-    /// Notified when a batch gets an alarm.
     alarm_added: Notify,
-    /// Notified when a drain begins.
     drain_begun: Notify,
     telemetry: Arc<Telemetry>,
 }

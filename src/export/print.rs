@@ -15,7 +15,6 @@ use tokio::sync::oneshot;
 use crate::config::Bound;
 use crate::sync::Mutex;
 
-/// A queue of texts and the thread that writes them.
 pub(super) struct Printer {
     shared: Arc<Shared>,
     /// Resolves when the thread ends; the first caller that waits takes the receiver.
@@ -52,7 +51,6 @@ impl Printer {
             .name("print".to_owned())
             .spawn(move || {
                 writer.write(out);
-                // Ignore a dropped receiver.
                 let _ = finished.send(());
             })?;
         Ok(Self {
@@ -82,7 +80,6 @@ impl Printer {
         n_dropped
     }
 
-    /// Returns true if the queued texts use at most half of their limit.
     pub(super) fn is_half_empty(&self) -> bool {
         self.shared.state().n_bytes <= self.shared.capacity.get() / 2
     }

@@ -15,14 +15,12 @@ use crate::telemetry::{ScoresDropped, ScoresOverflow, ScoresQueued, ScoresSent, 
 use crate::transport::queue::Accounting;
 use crate::transport::{Client, Delivery, Queue, SentHeaders, TransportError, Undelivered};
 
-/// The queues of all shapes and backends, and the tasks that deliver from them.
 #[derive(Debug)]
 pub(super) struct ScoreQueues {
     /// Capacity of each queue, in bytes.
     capacity: Bound,
     telemetry: Arc<Telemetry>,
     queues: Vec<Queue>,
-    /// The log that stores queued requests.
     journal: Option<JournalLog>,
     spans: Option<Queue>,
     /// Queues with equal destinations share a client's connections.
@@ -48,7 +46,6 @@ impl ScoreQueues {
         }
     }
 
-    /// Opens a queue and starts its delivery.
     pub(super) fn open(
         &mut self,
         name: &'static str,

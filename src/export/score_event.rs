@@ -8,7 +8,6 @@ use otlp::wire::write;
 use super::score_span::{copied_attributes, evaluation_attributes, score_time};
 use super::score_wire::{Attributes, ScoreBatch, service_resource};
 
-/// The event's name in the GenAI conventions.
 pub const EVENT_NAME: &str = "gen_ai.evaluation.result";
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -43,7 +42,6 @@ pub fn request(
     (batch.n_items() > 0).then(|| batch.take())
 }
 
-/// Adds the event of an evaluation.
 pub(super) fn push(
     batch: &mut ScoreBatch,
     evaluation: &Evaluation,

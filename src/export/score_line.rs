@@ -19,10 +19,8 @@ const MAX_NAMES: usize = 16;
 /// Maximum number of call names in a JSON line: a runaway agent makes thousands of calls.
 const MAX_LINE_NAMES: usize = 64;
 
-/// Colours in human-readable text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Colour {
-    /// ANSI escape codes.
     Ansi,
     Plain,
 }
@@ -36,7 +34,6 @@ pub struct Look {
 }
 
 impl Look {
-    /// Text without colours or wrapping.
     pub const PLAIN: Self = Self {
         colour: Colour::Plain,
         width: None,

@@ -75,7 +75,6 @@ pub struct Settings {
     pub instance_id: String,
 }
 
-/// The instruments, and the series that were counted.
 pub struct ScoreMetrics {
     counter: Counter<u64>,
     histogram: Histogram<f64>,
@@ -92,7 +91,6 @@ pub struct ScoreMetrics {
     _provider: SdkMeterProvider,
 }
 
-/// Instruments bound to their labels, so that each count is one atomic addition.
 #[derive(Debug)]
 struct BoundSeries {
     series: SeriesTable<BoundInstruments>,
@@ -124,7 +122,6 @@ struct BoundDelay {
 }
 
 impl ScoreMetrics {
-    /// Creates the instruments.
     pub fn new(settings: Settings) -> Self {
         let scraped = Reader::new(SdkTemporality::Cumulative);
         let sent = match settings.temporality {

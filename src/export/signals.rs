@@ -54,7 +54,6 @@ impl BatchLimits {
     }
 }
 
-/// One signal: its open batch, and the queue of its full batches.
 pub(super) struct BatchedSignal {
     pub(super) shape: Shape,
     pub(super) encode: Encode,
@@ -86,7 +85,6 @@ impl BatchedSignal {
         was_empty && open.n_items() > 0
     }
 
-    /// Sends the open batch, unless it is empty.
     pub(super) fn flush(&self, ledger: &Arc<Ledger>) {
         let mut open = self.open.lock();
         if open.n_items() > 0 {

@@ -39,7 +39,6 @@ pub(super) struct ScoreFilter {
     pub(super) alarms: bool,
 }
 
-/// Distributes evaluations to listeners.
 #[derive(Debug)]
 pub(super) struct ScoreStream {
     state: Mutex<State>,
@@ -68,7 +67,6 @@ struct ListenerQueue {
     waiting: Mutex<Waiting>,
 }
 
-/// The queued lines of one listener.
 #[derive(Debug, Default)]
 struct Waiting {
     lines: Lines<Bytes>,
@@ -90,7 +88,6 @@ pub(super) enum NextLine {
     /// A line, without a line break.
     Line(Bytes),
     Later,
-    /// The stream has ended.
     End,
 }
 

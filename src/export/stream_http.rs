@@ -25,8 +25,8 @@ use super::stream::{
     MAX_LISTENERS, MAX_RECENT, NextLine, NotHeard, ScoreFilter, ScoreListener, ScoreStream,
 };
 
-/// Time of silence after which an empty line or comment is sent; without it neither side would
-/// notice that the connection is dead.
+/// Time of silence after which an empty line or comment is sent; without heartbeats neither side
+/// would notice that the connection is dead.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Size of the frames into which lines are joined, in bytes.
 const FRAME_SIZE: usize = 16 << 10;
@@ -200,7 +200,6 @@ impl StreamFormat {
     }
 }
 
-/// The body of a response.
 struct Stream {
     listener: ScoreListener,
     format: StreamFormat,

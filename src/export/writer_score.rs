@@ -26,7 +26,6 @@ pub(super) struct WriterTarget {
     pub(super) path: String,
 }
 
-/// One evaluation in the form that a backend stores.
 #[derive(Debug, Clone)]
 pub(super) struct BackendScore<'a> {
     pub(super) trace_id: TraceId,
@@ -123,7 +122,6 @@ fn metadata(evaluation: &Evaluation, trajectory: &Trajectory) -> Map<String, Val
     metadata
 }
 
-/// Returns a `POST` to a path below the endpoint.
 pub(super) fn post(path: impl Into<String>) -> WriterTarget {
     WriterTarget {
         method: "POST",

@@ -27,7 +27,6 @@ use crate::telemetry::ItemCounts;
 use crate::transport::Undelivered;
 use crate::transport::peer::{Peer, PeerRequest, Reply};
 
-/// The forward plane under test.
 struct Plane {
     handle: ForwardHandle,
     delivery: Delivery,

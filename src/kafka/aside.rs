@@ -25,7 +25,6 @@ pub struct AsideRecord<'a> {
     pub topic: &'a str,
     pub partition: i32,
     pub offset: u64,
-    /// The reason why the record cannot be read.
     pub reason: &'a str,
     pub value: &'a [u8],
 }

@@ -327,7 +327,6 @@ pub(super) fn unusable(error: KafkaError) -> String {
     }
 }
 
-/// Returns the settings of a producer.
 fn settings(config: &Kafka, buffer: usize) -> ClientConfig {
     let write = &config.write;
     let mut settings = connection(config);

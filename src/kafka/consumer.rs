@@ -370,7 +370,6 @@ impl TopicReader {
         release(&self.inner, &self.list(partitions)).map_err(|error| self.why(&error))
     }
 
-    /// Pauses or resumes fetching of partitions.
     pub fn pause(&self, partitions: &[i32], is_paused: bool) -> Result<(), String> {
         let list = self.list(partitions);
         let done = if is_paused { self.inner.pause(&list) } else { self.inner.resume(&list) };
@@ -401,7 +400,7 @@ impl TopicReader {
             .map_err(|_| "earlier commits are still pending".to_owned())
     }
 
-    /// Leaves the group. Blocks until pending commits have ended and the brokers have been told.
+    /// Leaves the group. Blocks until pending commits have ended and the consumer has left.
     pub fn leave(self) {
         self.inner
             .context()

@@ -84,7 +84,6 @@ impl ConnectionSlots {
 }
 
 impl ConnectionSlot {
-    /// Waits until the connection is evicted.
     pub(super) async fn evicted(&self) {
         self.reservation.evicted().await;
     }

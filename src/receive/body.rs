@@ -74,7 +74,6 @@ pub(super) enum Framing {
     Prefixed,
 }
 
-/// A message, and the permit for its memory.
 #[derive(Debug)]
 pub(super) struct BufferedMessage {
     pub(super) bytes: Bytes,
@@ -113,7 +112,6 @@ where
     message
 }
 
-/// Reads and discards the rest of a body.
 pub(super) async fn discard<B>(body: &mut B)
 where
     B: Body<Data = Bytes> + Unpin,
@@ -261,7 +259,6 @@ struct MessageBuffer<'a> {
     decoder: Option<Decoder>,
     /// Compressed bytes to decompress next.
     pending: Vec<u8>,
-    /// Bytes fed to the decoder.
     n_fed: usize,
     /// The first piece of an uncompressed message. A message of one piece is passed on without a
     /// copy, unless it is small.
@@ -379,7 +376,6 @@ impl<'a> MessageBuffer<'a> {
         Ok(())
     }
 
-    /// Adds compressed bytes.
     fn collect(&mut self, chunk: &[u8]) -> Result<(), RequestError> {
         let n_pending = self.pending.len() + chunk.len();
         self.permit.grow_to(self.bytes.capacity() + n_pending)?;

@@ -14,7 +14,6 @@ pub(super) const ACCEPTED: HeaderValue = HeaderValue::from_static("identity,gzip
 /// the decompressed part of a window uses memory, which the request's permit counts.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
-/// The compression of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
     Identity,
@@ -174,7 +173,6 @@ impl Decoder {
         }
     }
 
-    /// Checks that the body is complete.
     pub(super) fn finish(self) -> Result<(), RequestError> {
         if self.at_end {
             Ok(())

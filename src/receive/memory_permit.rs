@@ -99,7 +99,6 @@ impl MemoryPermit {
         message + message.min(self.window) + self.fixed
     }
 
-    /// Records progress of the request.
     pub(super) fn advanced(&self) {
         self.reservation.moved(false);
     }

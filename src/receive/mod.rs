@@ -238,7 +238,6 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 
 // === validating a message ===
 
-/// Encodings of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Protobuf,
@@ -273,7 +272,6 @@ impl ReceiverShared {
         MemoryPermit::try_new(&self.settings.limits.budget, peer, fixed, announced)
     }
 
-    /// Returns an error if the intake would refuse a request of at least `n_bytes`.
     fn check_room(&self, signal: Signal, peer: PeerId, n_bytes: usize) -> Result<(), RequestError> {
         self.intake
             .check_room(signal, peer, n_bytes)

@@ -59,7 +59,7 @@ impl Pace {
         }
     }
 
-    /// Returns the next chunk of a body; `None` at its end.
+    /// Like [`chunk`], but fails if the sender is too slow or was evicted.
     pub(super) async fn next_chunk<B>(
         &mut self,
         body: &mut B,

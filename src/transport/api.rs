@@ -21,7 +21,6 @@ pub(super) fn request(
     request
 }
 
-/// Returns the outcome of a response: see [`DeliveryOutcome::of_api`].
 pub(super) async fn answer(response: Response<Incoming>) -> DeliveryOutcome {
     let (head, body) = response.into_parts();
     let (body, _) = super::read(body).await;

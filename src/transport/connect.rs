@@ -23,7 +23,8 @@ use crate::tls;
 use super::TransportError;
 use super::answer_limit::LimitedConnector;
 
-/// Maximum timeout for connecting; if a host has several addresses, it is divided among them.
+/// Maximum timeout for connecting. If a host has several addresses, the timeout is divided among
+/// them.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Size of the flow-control windows in bytes. Responses are small, so larger windows would not make
@@ -33,7 +34,6 @@ const WINDOW: u32 = 1 << 20;
 /// Maximum size of a response's head over HTTP/1, in bytes.
 const MAX_BUFFER: usize = 64 << 10;
 
-/// Pooled connections to one destination.
 #[derive(Debug)]
 pub(super) struct Connections {
     builder: Builder,
@@ -45,7 +45,6 @@ pub(super) struct Connections {
 /// TLS, because each further type would add 0.1 MB to the program.
 type Connector = HttpsConnector<LimitedConnector>;
 
-/// Sends requests over pooled connections.
 pub(crate) type PooledClient = Client<Connector, Frames>;
 
 #[derive(Debug)]

@@ -51,7 +51,6 @@ pub struct Delivery<P = Client> {
     in_flight: Vec<InFlight>,
     rejections: Throttled,
     hold_ups: Throttled,
-    /// Log limits of permanent refusals, by reason.
     refusals: Throttled<&'static str>,
     /// The stage of the queue when the loop last read it.
     stage: QueueStage,
@@ -287,7 +286,6 @@ impl<P: Recipient> Delivery<P> {
         wait(self.peer.backoff(), entry.n_failures, after, self.rng.f64())
     }
 
-    /// Removes, splits or requeues a request, according to the outcome of its attempt.
     fn finish(&mut self, mut entry: QueuedRequest, outcome: DeliveryOutcome, now: Instant) {
         let (signal, n_items) = (entry.request.signal, entry.request.n_items);
         match outcome {

@@ -74,7 +74,6 @@ impl OnDisk {
         })
     }
 
-    /// Puts back the reader that [`Self::begin_read`] removed.
     pub(super) fn return_reader(&mut self, reader: LogReader) {
         self.reader = Some(reader);
     }
@@ -92,7 +91,6 @@ impl OnDisk {
     }
 }
 
-/// A range of the journal to read.
 #[derive(Debug)]
 pub(super) struct ToRead {
     reader: LogReader,

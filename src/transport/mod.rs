@@ -54,7 +54,6 @@ const SLOW_TO_COMPRESS: usize = 64 << 10;
 /// accepted, or when headers are replaced.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// The endpoint's host is invalid.
     #[error("`{origin}`: `{host}` is not a host name or address")]
     Host {
         /// The setting or variable with the endpoint.
@@ -89,7 +88,6 @@ pub enum TransportError {
         origin: String,
         name: String,
     },
-    /// The certificate files cannot be used.
     #[error("`{origin}`: {source}")]
     Tls {
         /// The setting or variable with the endpoint.
@@ -106,7 +104,6 @@ pub trait Recipient: Debug + Clone + Send + Sync + 'static {
     fn max_concurrency(&self) -> usize;
     /// Returns the setting or variable with the endpoint, for messages.
     fn origin(&self) -> &str;
-    /// Returns the address, for messages.
     fn address(&self) -> String;
 }
 

@@ -147,7 +147,6 @@ impl Peer {
         self.received()
     }
 
-    /// Returns a destination for this peer, with retries within milliseconds.
     pub(crate) fn destination(&self, protocol: Protocol) -> Destination {
         destination(self.address, protocol)
     }

@@ -27,7 +27,6 @@ use super::request::OVERHEAD;
 
 pub use super::request::{ApiTarget, OutboundRequest, Route};
 
-/// Accounts for the requests of a queue.
 pub trait Accounting: Debug + Send + Sync {
     fn queued(&self, signal: Signal, n_items: u64);
     /// Queued items were delivered.
@@ -89,13 +88,11 @@ pub fn largest_request(capacity: &Bound) -> Bound {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum QueueStage {
-    /// The queue accepts requests.
     #[default]
     Open,
     /// The sidecar stops. A queue of telemetry without a journal now accepts requests only while
     /// its destination is up.
     Draining,
-    /// The queue rejects requests.
     Closed {
         /// Queued requests may be delivered until this time.
         deadline: Instant,
@@ -138,9 +135,7 @@ struct State {
     held: Vec<(u64, QueuedRequest)>,
     next_order: EntryOrder,
     stage: QueueStage,
-    /// True while the destination counts as down.
     destination_is_down: bool,
-    /// The requests that are only in the journal.
     on_disk: Option<OnDisk>,
     /// Cost of the scores that the journal is currently writing.
     n_keeping: usize,
@@ -168,7 +163,6 @@ pub(super) struct QueuedRequest {
 }
 
 impl Queue {
-    /// Creates an empty queue of `capacity` bytes.
     pub fn new(
         name: &'static str,
         capacity: impl Into<Bound>,
@@ -212,7 +206,6 @@ impl Queue {
         if has_room { Ok(()) } else { Err(QueueRefusal::Full) }
     }
 
-    /// Returns true if the queue is at most half full.
     pub fn is_half_empty(&self) -> bool {
         self.n_bytes() <= self.capacity() / 2
     }
@@ -367,7 +360,8 @@ impl Queue {
         fresh.or_else(|| state.tried.pop_first().map(|(_, entry)| entry))
     }
 
-    /// Returns the time of the next retry; `None` if there is none, or if it need not wait.
+    /// Returns the time of the next retry; `None` if there is no retry, or if the next one is due
+    /// now.
     pub(super) fn due_at(&self) -> Option<Instant> {
         let state = self.state();
         let ((due, _), _) = state.tried.first_key_value()?;

@@ -95,7 +95,6 @@ impl Default for Route {
 }
 
 impl Route {
-    /// Encodes the route as the metadata of a record.
     pub(super) fn encode(&self) -> Bytes {
         match self {
             Self::Otlp { headers } => encode_headers(headers),
@@ -115,7 +114,6 @@ impl Route {
     }
 }
 
-/// Encodes a trace id and the targets of a request about that trace.
 fn encode_api(trace_id: TraceId, targets: &[ApiTarget]) -> Bytes {
     let mut bytes = trace_id.as_bytes().to_vec();
     for target in targets {

@@ -29,7 +29,6 @@ pub(crate) fn wait(
     own.max(asked.unwrap_or_default().min(LONGEST_ASKED))
 }
 
-/// Decides how many attempts a destination gets.
 #[derive(Debug)]
 pub(crate) struct Pacer {
     backoff: Backoff,

@@ -105,7 +105,6 @@ fn pretty(body: &Value) -> String {
         .replace(criterion("checkout-order").revision(), "REVISION")
 }
 
-/// Accounting that counts nothing.
 #[derive(Debug)]
 struct NotCounted;
 
@@ -329,7 +328,6 @@ async fn an_unknown_span_is_retried_until_its_downstream_has_passed_it() {
     tokio::task::spawn_blocking(|| keeping.end()).await.unwrap();
 }
 
-/// Enqueues three requests.
 async fn keep_spans(spans: &Queue) {
     for _ in 0..3 {
         let (answer, answered) = oneshot::channel();

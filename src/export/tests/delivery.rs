@@ -124,14 +124,12 @@ pub(super) fn config() -> Config {
     config
 }
 
-/// Returns a configuration that sends all shapes to this address.
 fn everywhere(address: SocketAddr) -> Config {
     let mut config = config();
     config.scores.peer.endpoint = to(address);
     config
 }
 
-/// Returns a configuration that sends only score spans to this address.
 fn only_spans(address: SocketAddr) -> Config {
     let mut config = config();
     config.scores.span.peer.endpoint = to(address);

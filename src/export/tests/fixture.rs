@@ -155,7 +155,6 @@ pub(super) fn pass() -> Evaluation {
     })
 }
 
-/// Returns an evaluation with a changed text.
 pub(super) fn saying(
     evaluation: Evaluation,
     change: impl FnOnce(&mut EvaluationText),

@@ -23,7 +23,6 @@ use crate::sidecar;
 use crate::telemetry::Telemetry;
 use crate::transport::peer::{Peer, Reply};
 
-/// An exporter with a log of scores.
 struct KeptExport {
     exporter: Exporter,
     running: ExportTasks,

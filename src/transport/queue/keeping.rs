@@ -93,7 +93,6 @@ impl Queue {
         on_disk.begin_read(self.n_bytes(), self.capacity())
     }
 
-    /// Puts back the reader that [`Self::to_read`] removed.
     pub(in crate::transport) fn return_reader(&self, reader: LogReader) {
         if let Some(on_disk) = &mut self.state().on_disk {
             on_disk.return_reader(reader);

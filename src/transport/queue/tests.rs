@@ -7,7 +7,6 @@ use super::*;
 use crate::eventually::eventually;
 use crate::journal::{JournalFolder, Ledger, LogContents, LogSettings};
 
-/// Accounting that records every entry.
 #[derive(Debug, Default)]
 struct Notebook(Mutex<Vec<(&'static str, u64)>>);
 
