@@ -86,7 +86,7 @@ fn generated(proto: &Path) -> Result<Vec<GeneratedFile>, Box<dyn Error>> {
     ])
 }
 
-/// Messages as the table `MESSAGES`, of the types in `src/otlp/json/definitions.rs`.
+/// Returns the messages as the table `MESSAGES`, with the types of `src/otlp/json/definitions.rs`.
 fn tables(pool: &DescriptorPool) -> String {
     let messages: Vec<_> = pool.all_messages().collect();
     let mut tables = "use super::definitions::{OtlpField, OtlpKind, OtlpMessage};\n\n\
@@ -140,9 +140,9 @@ fn kind(field: &FieldDescriptor, messages: &[MessageDescriptor]) -> String {
     }
 }
 
-/// The messages of [`OWN_PACKAGE`] as Rust. Those that a document holds, a criterion or a
-/// trajectory, also get the JSON form of configuration files from serde: fields under their names,
-/// without those that have their default.
+/// Returns the messages of [`OWN_PACKAGE`] as Rust. Messages in documents (criteria and
+/// trajectories) also get serde's derives, so that their JSON is that of configuration files:
+/// fields have their names, and fields with their default are omitted.
 fn messages(files: FileDescriptorSet) -> Result<String, Box<dyn Error>> {
     let mut config = prost_build::Config::new();
     config
@@ -171,7 +171,7 @@ fn messages(files: FileDescriptorSet) -> Result<String, Box<dyn Error>> {
         .ok_or_else(|| format!("no message of {OWN_PACKAGE} was generated").into())
 }
 
-/// Requests, responses and registrations are envelopes around documents.
+/// Requests, responses, `Registration` and `Shadowed` are envelopes around documents.
 fn is_in_documents(message: &str) -> bool {
     let is_envelope = message.ends_with("Request") || message.ends_with("Response");
     !is_envelope && !matches!(message, "Registration" | "Shadowed")
@@ -180,7 +180,7 @@ fn is_in_documents(message: &str) -> bool {
 fn derive_serde(message: &DescriptorProto, config: &mut prost_build::Config) {
     const DERIVE: &str = "#[derive(serde::Serialize, serde::Deserialize)]";
     let path = format!(".{OWN_PACKAGE}.{}", message.name());
-    // A pair in documents: `grpc/json.rs` implements serde for it.
+    // In documents a `Count` is a pair, for which `src/register/grpc/json.rs` implements serde.
     if message.name() == "Count" {
         return;
     }

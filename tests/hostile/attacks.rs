@@ -26,7 +26,6 @@ type Doing = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 pub(crate) type Attack = fn(Target) -> Doing;
 
-/// An attack, and the configuration of the attacked sidecar.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) attack: Attack,

@@ -11,7 +11,6 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 
-/// The ways in which a downstream answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Behaviour {
     /// Accepts everything.
@@ -34,7 +33,6 @@ pub(crate) struct Downstream {
     serving: JoinHandle<()>,
 }
 
-/// A switch for the behaviour of the downstream.
 #[derive(Debug, Clone)]
 pub(crate) struct Switch(Arc<watch::Sender<Behaviour>>);
 

@@ -24,7 +24,6 @@ use crate::wire::{Ids, call, lasting, post, request, root_lasting, spans};
 /// Maximum wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The outcomes of the requests and probes.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) n_sent: usize,
@@ -179,7 +178,6 @@ fn unix_nanos() -> u64 {
     now.map_or(0, |now| now.as_nanos() as u64)
 }
 
-/// Returns the answer to a GET of this path.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
@@ -189,7 +187,6 @@ pub(crate) async fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-/// A connection, with TLS or without.
 trait Connection: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<C: AsyncRead + AsyncWrite + Unpin + Send> Connection for C {}

@@ -82,7 +82,6 @@ fn runtime(n_threads: usize) -> Runtime {
         .expect("a runtime")
 }
 
-/// Runs one case and returns its failures.
 async fn run(case: &Case, size: Size, innocents: &Handle) -> Vec<String> {
     let Case {
         name,

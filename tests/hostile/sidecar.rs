@@ -18,7 +18,6 @@ use crate::downstream::{Downstream, Switch};
 use crate::group::Group;
 use crate::innocent::get;
 
-/// The configuration of the sidecar in a case.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
     pub(crate) n_criteria: usize,
@@ -108,7 +107,6 @@ impl Size {
 
 // === Sidecar ===
 
-/// The target of an attack, and the factor for the number of attackers.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) http: SocketAddr,
@@ -128,7 +126,6 @@ pub(crate) struct Sidecar {
     _config: tempfile::TempDir,
 }
 
-/// The peak of the memory, its limit, and how often the memory reached the limit.
 pub(crate) struct Memory {
     pub(crate) peak: u64,
     pub(crate) limit: u64,

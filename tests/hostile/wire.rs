@@ -1,4 +1,4 @@
-//! Encodes requests by hand, because a library would not send those of the attackers.
+//! Encodes requests by hand, because a library would not send the attackers' requests.
 
 /// Returns the preface of HTTP/2 and empty settings.
 pub(crate) fn preface() -> Vec<u8> {
@@ -17,7 +17,6 @@ pub(crate) const CONTINUATION: u8 = 9;
 pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 
-/// Returns a frame of HTTP/2.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len())
         .unwrap_or(u32::MAX)
@@ -109,7 +108,6 @@ pub(crate) fn ended_traces(first: u64, n: u64) -> Vec<u8> {
     field(1, &field(2, &all))
 }
 
-/// The ids of a trace and of its spans.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ids {
     trace_id: [u8; 16],
@@ -123,7 +121,6 @@ impl Ids {
         Self { trace_id }
     }
 
-    /// Returns the trace id in hexadecimal digits.
     pub(crate) fn trace(&self) -> String {
         self.trace_id.map(|byte| format!("{byte:02x}")).concat()
     }
@@ -160,7 +157,6 @@ pub(crate) fn root_lasting(ids: Ids, times: Vec<u8>, attributes: &[(&str, &str)]
     field(2, &[ids.fields(1), times, stated(&all)].concat())
 }
 
-/// Returns a request with these spans.
 pub(crate) fn request(spans: &[Vec<u8>]) -> Vec<u8> {
     post("/v1/traces", "", &field(1, &field(2, &spans.concat())))
 }
@@ -187,7 +183,6 @@ fn stated(attributes: &[(&str, &str)]) -> Vec<u8> {
     stated.flatten().collect()
 }
 
-/// Returns a request of HTTP/1.1 with this body.
 pub(crate) fn post(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     asked("POST", path, "application/x-protobuf", headers, body)
 }

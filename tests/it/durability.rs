@@ -56,7 +56,6 @@ fn request_named(name: &str) -> Vec<u8> {
     }])
 }
 
-/// Waits until this many spans have been delivered.
 async fn wait_until_sent(admin: &str, n_spans: f64) {
     eventually(&format!("{n_spans} spans are sent"), || {
         (metric(admin, "spanscore_exporter_sent_spans_total") >= n_spans).then_some(())

@@ -51,19 +51,16 @@ fn send(otlp: &str, body: &[u8]) -> String {
     http(otlp, "POST /v1/traces", body)
 }
 
-/// A record as a consumer receives it.
 pub(crate) struct Read {
     partition: i32,
     key: Option<String>,
     pub(crate) request: ExportTraceServiceRequest,
 }
 
-/// Returns all records of the topic [`TOPIC`].
 fn records(brokers: &str) -> Vec<Read> {
     read_topic(brokers, TOPIC)
 }
 
-/// Returns all records of a topic.
 pub(crate) fn read_topic(brokers: &str, topic: &str) -> Vec<Read> {
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", brokers)

@@ -276,7 +276,6 @@ impl Drop for Judge {
     }
 }
 
-/// A score as it arrived at the backend.
 struct Score {
     trace: u64,
     criterion: String,

@@ -121,7 +121,6 @@ fn scores(backend: &Backend) -> BTreeMap<Vec<u8>, Vec<Vec<u8>>> {
     scores
 }
 
-/// Returns the completeness of a score's trace.
 fn completeness(score: &Span) -> &str {
     let mut attributes = score.attributes.iter();
     let found = attributes.find(|attribute| attribute.key == "spanscore.completeness");

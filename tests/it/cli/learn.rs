@@ -116,7 +116,6 @@ impl Learned {
         self.path(name).display().to_string()
     }
 
-    /// Learns from these runs.
     fn from(runs: &[Vec<Call>]) -> Self {
         let learned = Self {
             folder: TempDir::new().unwrap(),
@@ -463,8 +462,6 @@ fn a_baseline_that_cannot_be_used_is_refused_with_its_place() {
     assert!(out.contains("not compared: too few runs"), "{out}");
 }
 
-/// Rules learned from the recorded sessions of real frameworks load, and the same runs satisfy
-/// them.
 #[test]
 fn recorded_sessions_keep_the_rules_that_are_learned_from_them() {
     let folder = TempDir::new().unwrap();

@@ -162,7 +162,6 @@ fn traces_that_a_change_of_the_replicas_splits_are_incomplete() {
     );
 }
 
-/// The list of peers is a file. It is replaced like a mounted ConfigMap.
 #[test]
 fn real_replicas_notice_a_change_and_call_what_it_splits_incomplete() {
     let folder = tempfile::tempdir().unwrap();
@@ -231,7 +230,6 @@ fn behind_a_balancer_that_spreads_requests_no_verdict_is_wrong_once_that_is_noti
     assert_eq!((n_wrong_later, n_later), (0, 36), "each half is reported");
 }
 
-/// The list of peers is a file that does not exist.
 #[test]
 fn peers_that_cannot_be_found_are_reported_and_judging_continues() {
     let folder = tempfile::tempdir().unwrap();

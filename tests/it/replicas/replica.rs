@@ -57,7 +57,6 @@ impl Replica {
         self.take("traces", &request(spans));
     }
 
-    /// Sends a request of this signal.
     pub(super) fn take(&self, signal: &str, body: &[u8]) {
         let answer = http(&self.otlp, &format!("POST /v1/{signal}"), body);
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");

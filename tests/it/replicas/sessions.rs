@@ -18,12 +18,10 @@ const SERVICE: &str = "agents";
 /// The OTLP flags of a span whose parent is known to be in another process.
 const REMOTE: u32 = 0x300;
 
-/// A recorded session.
 pub(super) struct Session {
     requests: Vec<Request>,
 }
 
-/// A request of spans or of log records.
 #[derive(Debug, Clone)]
 pub(super) enum Request {
     Spans(ExportTraceServiceRequest),
@@ -112,7 +110,6 @@ impl Session {
     }
 }
 
-/// Writes the round into a trace id.
 fn set_round(id: &mut [u8], round: u16) {
     if let [first, second, ..] = id {
         [*first, *second] = round.to_be_bytes();
@@ -124,7 +121,6 @@ pub(super) fn recorded_id(trace_id: &str) -> &str {
     &trace_id[4..]
 }
 
-/// Returns the round that a trace id contains.
 pub(super) fn round_of(trace_id: &str) -> u16 {
     u16::from_str_radix(&trace_id[..4], 16).unwrap()
 }

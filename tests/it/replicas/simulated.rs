@@ -25,7 +25,6 @@ const LOOKUP_EVERY: Duration = Duration::from_secs(2);
 /// Maximum simulated wait, long enough for everything that happens without further input.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// The replicas, their clock, and their list of peers.
 pub(super) struct Cluster {
     rules: Rules,
     settings: Settings,

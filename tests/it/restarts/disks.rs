@@ -126,12 +126,10 @@ fn requests(present: u64) -> Vec<(Vec<String>, Vec<u8>)> {
     requests
 }
 
-/// Returns the id of a span as text.
 fn span_id(span: &Span) -> String {
     format!("{:?} {:?}", span.trace_id, span.span_id)
 }
 
-/// The spans and scores that a backend has received.
 #[derive(Default)]
 struct Received {
     n_requests: usize,

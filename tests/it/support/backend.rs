@@ -18,7 +18,6 @@ use tokio::task::JoinSet;
 
 type Body = http_body_util::combinators::BoxBody<Bytes, Infallible>;
 
-/// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct Arrived {
     /// The signal: `traces`, `logs` or `metrics`.
@@ -73,7 +72,6 @@ impl Backend {
         }
     }
 
-    /// Returns the requests received so far.
     pub(crate) fn arrived(&self) -> Vec<Arrived> {
         self.arrived.lock().unwrap().clone()
     }

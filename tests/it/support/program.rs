@@ -82,7 +82,7 @@ pub(crate) const FREE_PORTS: [&str; 6] = [
     "admin.listen=127.0.0.1:0",
 ];
 
-/// A running sidecar and its log. Dropping it kills the sidecar.
+/// A running sidecar and its log. Dropping this value kills the sidecar.
 pub(crate) struct Running {
     pub(crate) child: Child,
     pub(crate) log: BufReader<std::process::ChildStderr>,

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use super::{read, walk};
 
-/// Returns all pages of documentation.
 fn pages() -> Vec<PathBuf> {
     let folders = ["docs", "deploy", "tests", "examples", "fuzz", "benches"].map(Path::new);
     let roots = [
