@@ -29,7 +29,7 @@ pub struct Settings {
     /// The downstream, if any.
     pub destination: Option<Destination>,
     /// The signals that the downstream accepts. Requests of other signals are acknowledged, but not
-    /// sent to it.
+    /// sent to the downstream.
     pub signals: Vec<Signal>,
     /// Maximum bytes in the queue.
     pub capacity: Bound,
@@ -236,7 +236,7 @@ impl ForwardHandle {
         outlets.filter(move |outlet| outlet.signals.contains(&signal))
     }
 
-    /// Returns a request in the form for each outlet that accepts its signal: a topic gets no
+    /// Returns a copy of the request for each outlet that accepts its signal. A topic gets no
     /// headers.
     fn parts_of(&self, request: OutboundRequest) -> Vec<(&Queue, OutboundRequest)> {
         let n_outlets = self.outlets_of(request.signal).count();

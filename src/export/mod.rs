@@ -255,10 +255,10 @@ impl Exporter {
         Ok((exporter, tasks))
     }
 
-    /// Exports judgements in all configured forms, except that some get no score span, and alarms
-    /// as events, metrics and, if the criterion requests it, score spans. With a journal, marks the
-    /// traces as judged once all their scores are journaled, delivered or dropped. Never waits: a
-    /// full queue drops and counts its oldest scores.
+    /// Exports evaluations in all configured forms (some get no score span), and alarms as events,
+    /// metrics, lines of the stream and, if the criterion requests them, score spans. With a
+    /// journal, marks the traces as judged once all their scores are journaled, delivered or
+    /// dropped. Never waits: a full queue drops and counts its oldest scores.
     pub fn export(&self, judged: &Judged, explain: &Explain, now_unix_nanos: u64) {
         let Judged {
             evaluations,
@@ -466,7 +466,7 @@ async fn run_batcher(
             flush_at = None;
             shared.flush();
         }
-        // Retry the marks that the journal rejected.
+        // Marks wait for a turn, for example because the journal rejected them.
         if shared.marks.as_ref().is_some_and(JudgedMarks::is_waiting) {
             flush_at = flush_at.or(Some(now + max_delay.max(MIN_MARK_DELAY)));
         }

@@ -242,8 +242,8 @@ fn write_verdict(
         write!(out, "  revision {revision}")?;
     }
     out.push('\n');
-    // Write one line: only a name can contain a line break, and its rest must not imitate our
-    // lines.
+    // Write one line: a name in the explanation may contain a line break, and the text after the
+    // line break must not look like one of our lines.
     let explanation = text("explanation");
     if !explanation.is_empty() {
         writeln!(out, "{indent}      {}", Clean(explanation))?;

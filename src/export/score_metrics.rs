@@ -200,8 +200,8 @@ impl ScoreMetrics {
     }
 
     /// Counts an evaluation that was judged at `now_unix_nanos`. A later revision is not counted;
-    /// if the label changed, the change is counted in a separate metric. Returns the limit that
-    /// folds names into `_other`, when it is first exceeded.
+    /// if the label changed, the change is counted in a separate metric. Returns the limit if this
+    /// evaluation is the first to exceed it.
     pub fn record(&self, evaluation: &Evaluation, now_unix_nanos: u64) -> Option<Folded> {
         if evaluation.revision > 0 {
             if let Some(previous) = evaluation

@@ -340,7 +340,6 @@ fn attributes(out: &mut Vec<u8>, evaluation: &Evaluation, settings: &Settings, e
     copied_attributes(&mut attributes, trajectory, &settings.copy_attributes);
 }
 
-/// Writes an `opentelemetry.proto.trace.v1.Span.Link` with its reason as an attribute.
 fn link(out: &mut Vec<u8>, trace_id: TraceId, span_id: SpanId, reason: &str) {
     write::message(out, span::LINKS, |out| {
         write::bytes(out, link::TRACE_ID, trace_id.as_bytes());

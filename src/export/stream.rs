@@ -20,11 +20,9 @@ use crate::telemetry::{ListenerBehind, Telemetry};
 pub(super) const MAX_LISTENERS: usize = 8;
 /// Maximum bytes in the queue of one listener: about 400 lines.
 pub(super) const MAX_QUEUED_BYTES: usize = 256 << 10;
-/// Maximum number of recent lines that are stored.
 pub(super) const MAX_RECENT: usize = 256;
 /// Maximum bytes of the recent lines.
 const MAX_RECENT_SIZE: usize = 256 << 10;
-/// Maximum number of lines per second that are rendered without a listener.
 const MAX_RECENT_A_SECOND: usize = 100;
 
 /// Selects evaluations: each non-empty list must match, and a list matches if any of its entries

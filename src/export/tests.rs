@@ -545,7 +545,7 @@ fn shown_values_are_json_and_cut() {
 }
 
 proptest! {
-    /// The span must decode, with the same name of a tool, explanation and service.
+    /// The decoded span must have the same tool name, explanation and service.
     #[test]
     fn any_tool_name_survives(
         name in any::<String>(),

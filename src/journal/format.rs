@@ -19,7 +19,8 @@ pub(super) const SEAL_AT: u64 = 1024;
 
 pub(super) const SLOTS_AT: [u64; 2] = [0, 4096];
 
-/// Maximum number of ranges of consumed records in a slot of the cursor: the slot fits into 4 KiB.
+/// Maximum number of ranges of consumed records in a slot of the cursor, so that a slot fits into 4
+/// KiB.
 pub(super) const MAX_RANGES: usize = 249;
 
 /// Maximum number of pairs of numbers in a slot: one pair for scoring, and the ranges.
@@ -239,7 +240,6 @@ impl RecordHead {
         })
     }
 
-    /// Returns the bytes of the record, including padding.
     pub(super) fn n_bytes(&self) -> usize {
         n_record_bytes(self.meta_len as usize, self.body_len as usize)
     }

@@ -6,7 +6,6 @@ use std::mem;
 
 use crate::fair::Charge;
 
-/// The charges of the undelivered segments.
 #[derive(Debug, Default)]
 pub(super) struct Holdings {
     /// One charge for each peer, by the segment's first record.

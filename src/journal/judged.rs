@@ -145,7 +145,7 @@ impl JudgedMarks {
         }
     }
 
-    /// Returns the oldest record that is referred to by a mark that is not durable.
+    /// Returns the oldest record to which any mark that is not durable refers.
     pub fn oldest(&self) -> Option<u64> {
         let state = self.shared.state.lock();
         let waiting = state.waiting.iter().map(|(_, marks)| marks.oldest);

@@ -495,7 +495,6 @@ impl LogKeeper {
         (None, is_ending)
     }
 
-    /// Retries the disk, if a retry is due.
     fn probe(&mut self) {
         let (now, unix_nanos) = (self.clock)();
         if self.probe_at.is_none_or(|at| at > now) {

@@ -1,6 +1,6 @@
 //! A simulated disk for the tests. It records which data was synced and which was only written,
 //! creates the states that can follow a power cut, and fails on demand. Any of the unsynced changes
-//! may be missing after a power cut; those that survive apply in their order.
+//! may be missing after a power cut; the surviving changes apply in their order.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -74,7 +74,6 @@ impl ModelDisk {
         self.0.lock().fault = fault;
     }
 
-    /// Returns a state that can follow a power cut at this moment.
     pub(super) fn after_power_cut(&self, kept: Survival, rng: &mut fastrand::Rng) -> Self {
         let state = self.0.lock();
         let mut keeps = || match kept {
@@ -109,7 +108,6 @@ impl ModelDisk {
         })))
     }
 
-    /// Returns the state that follows a kill of the process.
     pub(super) fn after_kill(&self) -> Self {
         self.after_power_cut(Survival::Everything, &mut fastrand::Rng::with_seed(0))
     }

@@ -176,7 +176,6 @@ impl OpenedLog {
         self.reads(Wanted::Waiting(self.consumed.clone()))
     }
 
-    /// Returns a reader of the undelivered scores of a lane.
     pub fn lane_reader(&self, lane: u8) -> LogReader {
         self.reads(Wanted::Lane {
             consumed: self.consumed.clone(),
@@ -214,7 +213,7 @@ impl OpenedLog {
     }
 }
 
-/// The readers of the records that a log for scoring had before this process opened it.
+/// Readers of the records for scoring that the log had when this process opened it.
 #[derive(Debug)]
 pub struct Past {
     pub marks: LogReader,
@@ -230,7 +229,6 @@ pub struct Past {
     pub opened_unix_nanos: u64,
 }
 
-/// Opens a log of a folder. Opening can be retried.
 #[derive(Debug)]
 pub(super) struct Opener {
     pub(super) folder: Arc<JournalFolder>,

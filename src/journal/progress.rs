@@ -295,7 +295,7 @@ impl CursorFile {
         self.is_dirty
     }
 
-    /// Writes a slot, which survives the end of the process.
+    /// Writes a slot, which then survives a kill, but not always a power cut.
     fn write(&mut self, storage: &dyn Storage, slot: &CursorSlot) -> io::Result<()> {
         let slot = CursorSlot {
             number: self.number + 1,

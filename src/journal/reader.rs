@@ -44,9 +44,9 @@ pub struct Stretch {
 
 #[derive(Debug)]
 pub(super) enum Wanted {
-    /// Undelivered requests: all that were not consumed at the start. Only requests that are not in
-    /// memory are read, and these are consumed after they were read, so later changes do not
-    /// matter.
+    /// Undelivered requests: all that were not consumed at the start. Requests that are consumed
+    /// later need no check, because only requests that are not in memory are read, and these are
+    /// consumed after the read.
     Waiting(Consumed),
     /// Records of some kinds, whether delivered or not.
     Kinds(&'static [RecordKind]),
@@ -58,7 +58,6 @@ pub(super) enum Wanted {
     },
 }
 
-/// Reads the wanted records of a log.
 #[derive(Debug)]
 pub struct LogReader {
     storage: Arc<dyn Storage>,

@@ -407,7 +407,7 @@ impl<'a> Recovery<'a> {
             .and_then(|()| file.sync());
         match cut {
             Ok(()) => segment.size = segment.end,
-            // If the disk is full, the file is not cut. Readers accept that.
+            // If the disk is full, the file is not cut. Readers accept the longer file.
             Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {}
             Err(error) => return Err(fault(&segment.name)(error)),
         }

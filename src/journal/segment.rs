@@ -165,7 +165,7 @@ pub(super) fn consumed_below(file: &dyn StoredFile, salt: u64) -> Option<u64> {
     }
 }
 
-/// Reads `n_bytes` from `offset`. Unreadable bytes become zeros.
+/// Reads up to `n_bytes` from `offset`. Unreadable bytes become zeros.
 pub(super) fn read_leniently(file: &dyn StoredFile, offset: u64, n_bytes: usize) -> Vec<u8> {
     let mut bytes = vec![0; n_bytes];
     match file.read_at(&mut bytes, offset) {

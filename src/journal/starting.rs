@@ -23,7 +23,6 @@ struct LogStart {
     refusals: Refusals,
 }
 
-/// Opens a log and starts its thread. If the disk is unusable, the thread retries.
 pub(super) fn start(mut opener: Opener) -> Result<(JournalLog, JoinHandle<()>), JournalError> {
     let outcome = match opener.open() {
         Err(error) if !error.may_pass() => return Err(error),

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use rustix::fs::FallocateFlags;
 
-/// A folder on a real file system or on a simulated disk.
 pub(super) trait Storage: Debug + Send + Sync {
     fn names(&self) -> io::Result<Vec<String>>;
     fn open(&self, name: &str) -> io::Result<Arc<dyn StoredFile>>;

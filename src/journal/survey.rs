@@ -12,7 +12,6 @@ use super::reopen::Damage;
 use super::segment::{RecordKind, consumed_below, first_of, read_head, read_leniently};
 use super::storage::{Folder, Storage, StoredFile};
 
-/// The content of a journal's folder.
 #[derive(Debug, Default)]
 pub struct JournalSurvey {
     /// The process that uses the folder. The numbers may change while it runs.

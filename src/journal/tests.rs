@@ -164,7 +164,6 @@ impl Tested {
     }
 }
 
-/// Returns a reader of the waiting records of a log.
 fn reader_of(store: &Store) -> LogReader {
     let consumed = store.progress.consumed().clone();
     reads(store, Wanted::Waiting(consumed))

@@ -42,7 +42,7 @@ impl Ticket {
         })))
     }
 
-    /// Returns the ticket of a record. When it is done, the record is consumed.
+    /// Returns the ticket of a record. When the ticket is done, the record is consumed.
     pub fn of_record(log: &JournalLog, sequence: u64) -> Self {
         Self::new(sequence, Book::Log(log.clone()))
     }

@@ -30,8 +30,8 @@ pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which the library reports the brokers that it is connected to.
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Text that marks a connected broker in the library's statistics; nothing else in them has this
-/// state.
+/// Text that marks a connected broker in the library's statistics; nothing else in the statistics
+/// has this state.
 const BROKER_IS_UP: &[u8] = br#""state":"UP""#;
 
 /// Bytes of a record in addition to its value: headers of the protocol, and its key.

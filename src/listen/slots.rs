@@ -56,8 +56,8 @@ pub(super) struct ConnectionSlot {
 pub(super) struct RequestGuard(Arc<ConnectionSlot>);
 
 impl ConnectionSlots {
-    /// Creates slots within these limits. There is always at least one, however little memory there
-    /// is.
+    /// Creates slots within these limits. There is always at least one slot, however little memory
+    /// there is.
     pub fn new(limits: ConnectionLimits) -> Arc<Self> {
         let budget = EvictingBudget::new(limits.memory.clone(), Some(limits.connections));
         Arc::new(Self { limits, budget })

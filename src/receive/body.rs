@@ -83,7 +83,7 @@ pub(super) struct BufferedMessage {
 /// Reads a body to its end. First calls `check_room` with the announced length of the message, 0 if
 /// none is announced; the length is before decompression, which rarely makes a message shorter.
 /// `permit` accounts for the memory. After a refusal, unless the sender is too slow or gone, reads
-/// and discards the rest within reasonable limits.
+/// and discards the rest, within [`DISCARD_LIMIT`] and [`DISCARD_TIMEOUT`].
 pub(super) async fn read<B>(
     body: &mut B,
     framing: Framing,

@@ -87,9 +87,9 @@ impl Cors {
         }
     }
 
-    /// Returns true if a browser on this machine may send the request for a page whose name
-    /// suddenly resolves to a loopback address (DNS rebinding). To the browser, such a request is
-    /// not cross-origin.
+    /// Returns true if a browser on this machine might be sending the request for a page whose name
+    /// now resolves to a loopback address (DNS rebinding). The browser does not treat such a
+    /// request as cross-origin.
     pub(super) fn is_rebound(&self, head: &Parts) -> bool {
         let is_local = head
             .extensions

@@ -1,6 +1,6 @@
 //! Sends every shape and the scores of a writer to separate destinations, of which one misbehaves.
-//! All other destinations must receive everything, and all accounts must balance. The original
-//! telemetry is delivered by `forward`, which shares only the client's code.
+//! All other destinations must receive everything, and all accounts must balance. Does not send the
+//! original telemetry, for which `forward` has a separate queue and delivery.
 
 use std::time::Duration;
 
