@@ -13,9 +13,9 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use otlp::span::PeerId;
 
 use crate::config::{Bound, Destination, Signal};
-use crate::journal::JournalLog;
+use crate::journal::{AppendError, JournalLog, Outlet, Record, SignalCounts};
 use crate::telemetry::{
-    ItemsAccepted, ItemsDiscarded, ItemsDropped, ItemsSent, SpansToKafka, Telemetry,
+    ItemsAccepted, ItemsDiscarded, ItemsDropped, ItemsRestored, ItemsSent, SpansToKafka, Telemetry,
 };
 use crate::transport::queue::{
     Accounting, KeepOutcome, OutboundRequest, Queue, QueueRefusal, Route,
@@ -61,17 +61,18 @@ pub enum ForwardError {
 pub struct ForwardHandle {
     /// The topic is first: if the downstream then refuses a request, its sender repeats it, and
     /// only a topic may contain duplicates.
-    outlets: Vec<Outlet>,
+    outlets: Vec<OutletQueue>,
     headers: Option<SentHeaders>,
+    journal: Option<JournalLog>,
     telemetry: Arc<Telemetry>,
 }
 
 /// A destination of received requests.
 #[derive(Debug, Clone)]
-struct Outlet {
+struct OutletQueue {
     queue: Queue,
     signals: Vec<Signal>,
-    is_downstream: bool,
+    outlet: Outlet,
 }
 
 /// Prepares forwarding. The caller runs the returned delivery and awaits its end; without a
@@ -85,6 +86,7 @@ pub fn start(
     let mut handle = ForwardHandle {
         outlets: Vec::new(),
         headers: None,
+        journal: settings.journal,
         telemetry,
     };
     let Some(destination) = settings.destination else {
@@ -96,14 +98,14 @@ pub fn start(
         telemetry: Arc::clone(&handle.telemetry),
     });
     let mut queue = Queue::new("forward", settings.capacity, accounting, &handle.telemetry);
-    if let Some(log) = &settings.journal {
-        queue = queue.kept_in(log, None);
+    if let Some(log) = &handle.journal {
+        queue = queue.kept_in(log, Outlet::Downstream);
     }
     let delivery = Delivery::new(queue.clone(), client, Arc::clone(&handle.telemetry), rng);
-    handle.outlets.push(Outlet {
+    handle.outlets.push(OutletQueue {
         queue,
         signals: settings.signals,
-        is_downstream: true,
+        outlet: Outlet::Downstream,
     });
     Ok((handle, Some(delivery)))
 }
@@ -112,10 +114,10 @@ impl ForwardHandle {
     /// Also enqueues every request with spans in `queue`.
     #[must_use]
     pub fn also_into(mut self, queue: Queue) -> Self {
-        let topic = Outlet {
+        let topic = OutletQueue {
             queue,
             signals: vec![Signal::Traces],
-            is_downstream: false,
+            outlet: Outlet::Topic,
         };
         self.outlets.insert(0, topic);
         self
@@ -176,33 +178,50 @@ impl ForwardHandle {
 
     /// Returns true if the journal stores requests of this signal. If so, call [`Self::keep`]
     /// instead of [`Self::offer`].
-    pub fn keeps(&self, signal: Signal) -> bool {
-        self.outlets_of(signal).any(|outlet| outlet.queue.is_kept())
+    pub fn keeps(&self, signal: Signal, is_scored: bool) -> bool {
+        self.journal.is_some() && (is_scored || self.outlets_of(signal).next().is_some())
     }
 
-    /// Returns true if the journal stores requests of this signal for the downstream. Only then
-    /// does [`Self::keep`] report the number of a record that scoring can refer to.
-    pub fn keeps_for_downstream(&self, signal: Signal) -> bool {
-        let mut outlets = self.outlets_of(signal);
-        outlets.any(|outlet| outlet.is_downstream && outlet.queue.is_kept())
-    }
-
-    /// Writes a request to the journal, for one outlet after the other. The caller acknowledges the
-    /// request when `outcome` is called with success. Refuses a signal that no outlet accepts.
-    /// Never waits.
+    /// Writes a request to the journal, once for all outlets, and then enqueues it for them. A
+    /// request that no outlet accepts is only scored. The caller acknowledges the request when
+    /// `outcome` is called with success. Never waits.
     pub fn keep(&self, request: OutboundRequest, arrived_unix_nanos: u64, outcome: KeepOutcome) {
-        let mut then = outcome;
-        let mut is_kept = false;
-        // Build the chain from its end.
-        for (queue, part) in self.parts_of(request).into_iter().rev() {
-            let (queue, next) = (queue.clone(), then);
-            is_kept = true;
-            then = Box::new(move |kept| match kept {
-                Ok(_) => queue.keep(part, arrived_unix_nanos, next),
-                Err(refusal) => next(Err(refusal)),
-            });
+        let signal = request.signal;
+        let is_closed = (self.outlets_of(signal)).any(|outlet| outlet.queue.is_closed());
+        let Some(log) = self.journal.as_ref().filter(|_| !is_closed) else {
+            return outcome(Err(QueueRefusal::Draining));
+        };
+        let record = self.record(&request, arrived_unix_nanos);
+        if log.has(&record) {
+            return outcome(Ok(None));
         }
-        then(if is_kept { Ok(None) } else { Err(QueueRefusal::Draining) });
+        let forward = self.clone();
+        let appended = move |appended: Result<u64, AppendError>| {
+            if let Ok(sequence) = appended {
+                let n_items = request.n_items;
+                let parts = forward.parts_of(request);
+                if parts.is_empty() {
+                    forward.discard(signal, n_items);
+                }
+                for (queue, part) in parts {
+                    queue.take_kept(sequence, part);
+                }
+            }
+            outcome(appended.map(Some).map_err(QueueRefusal::from));
+        };
+        log.append(record, Box::new(appended));
+    }
+
+    fn record(&self, request: &OutboundRequest, arrived_unix_nanos: u64) -> Record {
+        let (signal, body) = (request.signal, request.body.clone());
+        let is_for = |wanted| (self.outlets_of(signal)).any(|outlet| outlet.outlet == wanted);
+        let for_downstream = is_for(Outlet::Downstream);
+        // Only the downstream gets headers, which may be secrets.
+        let route = if for_downstream { &request.route } else { &Route::default() };
+        let number = Outlet::signal_for(signal.number(), for_downstream, is_for(Outlet::Topic));
+        let (n_items, meta) = (request.n_items, route.encode());
+        let record = Record::new(number, n_items, arrived_unix_nanos, meta, body);
+        record.of(request.peer)
     }
 
     /// Uses the headers of `destination` for all further requests.
@@ -231,7 +250,7 @@ impl ForwardHandle {
         }
     }
 
-    fn outlets_of(&self, signal: Signal) -> impl DoubleEndedIterator<Item = &Outlet> {
+    fn outlets_of(&self, signal: Signal) -> impl DoubleEndedIterator<Item = &OutletQueue> {
         let outlets = self.outlets.iter();
         outlets.filter(move |outlet| outlet.signals.contains(&signal))
     }
@@ -243,7 +262,7 @@ impl ForwardHandle {
         let outlets = self.outlets_of(request.signal);
         let parts = outlets.zip(iter::repeat_n(request, n_outlets));
         let parts = parts.map(|(outlet, mut part)| {
-            if !outlet.is_downstream {
+            if outlet.outlet == Outlet::Topic {
                 part.route = Route::default();
             }
             (&outlet.queue, part)
@@ -288,6 +307,16 @@ impl Accounting for ForwardAccounting {
         .emit(&self.telemetry);
     }
 
+    fn restored(&self, counts: SignalCounts) {
+        for (signal, n_items) in Signal::ALL.into_iter().zip(counts) {
+            ItemsRestored {
+                signal: signal.as_str(),
+                n_items,
+            }
+            .emit(&self.telemetry);
+        }
+    }
+
     fn sent(&self, signal: Signal, n_items: u64) {
         ItemsSent {
             signal: signal.as_str(),
@@ -315,6 +344,10 @@ struct CopyAccounting {
 impl Accounting for CopyAccounting {
     fn queued(&self, _: Signal, n_items: u64) {
         SpansToKafka::Accepted { n_items }.emit(&self.telemetry);
+    }
+
+    fn restored(&self, counts: SignalCounts) {
+        SpansToKafka::Restored { n_items: counts[0] }.emit(&self.telemetry);
     }
 
     fn sent(&self, _: Signal, n_items: u64) {

@@ -2,6 +2,7 @@
 //! are judged. Stores scores until they are delivered or evicted. The clock and randomness are
 //! arguments.
 
+mod consumed;
 mod format;
 mod recover;
 mod storage;
@@ -45,7 +46,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-pub use format::{Needed, SignalCounts};
+pub use format::{Needed, Outlet, SignalCounts, request_counts};
 pub use judged::JudgedMarks;
 pub use keeper::{JournalLog, WhenLost, WhenOpen};
 pub use opening::{Clock, JournalError, JournalFolder, LogContents, OpenedLog, Past};
@@ -62,9 +63,6 @@ use crate::telemetry::Telemetry;
 use opening::Opener;
 
 const REQUESTS: &str = "requests";
-
-/// The folder of the log of requests for Kafka.
-const COPIES: &str = "kafka";
 
 const SCORES: &str = "scores";
 
@@ -91,7 +89,7 @@ impl Keeping {
 }
 
 impl JournalFolder {
-    /// Opens a log and starts its thread. Moves a log of a newer version aside. While the folder is
+    /// Opens a log and starts its thread. Moves a log of another version aside. While the folder is
     /// unusable, the log refuses records and the thread retries; [`JournalLog::when_open`] reports
     /// success.
     ///

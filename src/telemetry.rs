@@ -66,12 +66,14 @@ pub use forwarding::{
     RequestSplit, SendersElsewhere, SpansToKafka, WritingToKafka,
 };
 pub use health::{Heartbeat, Phase, Unhealthy};
-pub use item_accounting::{ItemCounts, ItemsAccepted, ItemsDiscarded, ItemsDropped, ItemsSent};
+pub use item_accounting::{
+    ItemCounts, ItemsAccepted, ItemsDiscarded, ItemsDropped, ItemsRestored, ItemsSent,
+};
 pub use journal::{
-    DowntimeTooLong, JournalAccepting, JournalCursorLost, JournalDamaged, JournalInMemory,
-    JournalMetrics, JournalOpened, JournalProgressUnwritten, JournalRefusing, JournalTailTorn,
-    JournalTooNew, JournalTracesUnread, JournalUnread, JournaledScoresFound, OpenTracesJournaled,
-    TracesRestored,
+    DowntimeTooLong, JournalAbandoned, JournalAccepting, JournalCursorLost, JournalDamaged,
+    JournalInMemory, JournalMetrics, JournalOpened, JournalOtherVersion, JournalProgressUnwritten,
+    JournalRefusing, JournalTailTorn, JournalTracesUnread, JournalUnread, JournaledScoresFound,
+    OpenTracesJournaled, TracesRestored,
 };
 pub use memory::{MemoryLimitChanged, MemoryShared};
 pub use metrics_page::{MetricKind, MetricsPage};

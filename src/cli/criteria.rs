@@ -11,7 +11,7 @@ use hyper::header::{CONTENT_TYPE, IF_MATCH};
 use hyper::{Method, Request};
 use serde_json::{Value, json};
 use text::{code, safe_json};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
 use tokio::time;
 
 use super::api::{Api, ApiClient, ApiFailure, PATIENCE, escaped};
@@ -93,16 +93,8 @@ pub(super) fn criteria(
     config: &Config,
     streams: &mut Streams<'_>,
 ) -> io::Result<Exit> {
-    let runtime = match tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            return streams
-                .complain(&format!("cannot start: {error}"))
-                .map(|()| Exit::NoStart);
-        }
+    let Some(runtime) = streams.runtime(&mut Builder::new_current_thread())? else {
+        return Ok(Exit::NoStart);
     };
     let entered = runtime.enter();
     let api = match Api::new(&args.api, config) {

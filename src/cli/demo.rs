@@ -15,6 +15,7 @@ use judge::evaluate::Evaluation;
 use judge::extract::Trajectory;
 use otlp::span::{PeerId, SpanAdmission};
 use text::wrapped;
+use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -64,16 +65,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Maximum length of a shown value, in characters.
 const MAX_SHOWN: usize = 80;
 pub(super) fn demo(is_kept: bool, streams: &mut Streams<'_>) -> io::Result<Exit> {
-    let runtime = match tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-    {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            return streams
-                .complain(&format!("cannot start: {error}"))
-                .map(|()| Exit::NoStart);
-        }
+    let Some(runtime) = streams.runtime(&mut Builder::new_multi_thread())? else {
+        return Ok(Exit::NoStart);
     };
     let shown = match runtime.block_on(show(is_kept, streams)) {
         Ok(shown) => shown,

@@ -10,7 +10,7 @@ use text::counted;
 use super::args::NoConfiguration;
 use super::{Exit, Streams};
 use crate::config::Signal;
-use crate::journal::{JournalSurvey, LogSurvey, SignalCounts, survey};
+use crate::journal::{JournalSurvey, LogSurvey, SignalCounts, request_counts, survey};
 use crate::rfc3339::rfc3339;
 
 /// Options of `journal`.
@@ -38,15 +38,15 @@ pub(super) fn journal(args: &JournalReport, streams: &mut Streams<'_>) -> io::Re
             return Ok(Exit::Unreadable);
         }
     };
-    if let Some(version) = survey.newer {
+    if let Some(version) = survey.other_version {
         streams.complain(&format!(
-            "cannot read `{folder}`: written by a newer spanscore (format {version}); use that \
-             spanscore"
+            "cannot read `{folder}`: another version of spanscore wrote it (format {version}); use \
+             that version"
         ))?;
         return Ok(Exit::Unreadable);
     }
     print(&survey, &folder.to_string(), streams)?;
-    let logs = [&survey.requests, &survey.copies, &survey.scores];
+    let logs = [&survey.requests, &survey.scores];
     let is_whole = logs.iter().all(|log| log.damage.is_empty());
     Ok(if is_whole { Exit::Fine } else { Exit::Unreadable })
 }
@@ -57,11 +57,6 @@ fn print(survey: &JournalSurvey, folder: &str, streams: &mut Streams<'_>) -> io:
     let requests = waiting(&survey.requests, REQUESTS, items_in);
     writeln!(out, "{folder}: {requests}")?;
     print_segments(&survey.requests, REQUESTS, out)?;
-    if !survey.copies.segments.is_empty() {
-        let copies = waiting(&survey.copies, REQUESTS, items_in);
-        writeln!(out, "{folder}/kafka: {copies}")?;
-        print_segments(&survey.copies, REQUESTS, out)?;
-    }
     if !survey.scores.segments.is_empty() {
         let scores = waiting(&survey.scores, ["batch", "batches"], |log| {
             let n_scores = log.segments.iter().map(|segment| segment.n_waiting_items);
@@ -78,7 +73,6 @@ fn print(survey: &JournalSurvey, folder: &str, streams: &mut Streams<'_>) -> io:
         )?;
     }
     print_damage(&survey.requests, "", REQUESTS, out)?;
-    print_damage(&survey.copies, "kafka/", REQUESTS, out)?;
     print_damage(&survey.scores, "scores/", ["batch", "batches"], out)
 }
 
@@ -89,7 +83,7 @@ fn items_in(log: &LogSurvey) -> String {
             *sum += n_items;
         }
     }
-    items_text(items)
+    items_text(request_counts(&items))
 }
 
 fn print_segments(log: &LogSurvey, word: [&str; 2], out: &mut dyn Write) -> io::Result<()> {
@@ -122,7 +116,7 @@ fn print_damage(
                 out,
                 "damage: {folder}{file} at byte {}, {n_bytes} bytes: {records} lost ({})",
                 damage.offset,
-                items_text(damage.counts)
+                items_text(request_counts(&damage.counts))
             )?,
         }
     }

@@ -39,6 +39,7 @@ use std::sync::Arc;
 use judge::extract::Trajectory;
 use judge::pipeline::Rules;
 use text::wrapped;
+use tokio::runtime::{Builder, Runtime};
 
 use crate::config::{Config, Loaded, Signal};
 use crate::export::score_line::{Clean, Colour, Look};
@@ -107,6 +108,16 @@ impl Streams<'_> {
             "{}",
             wrapped(&lines.join("\n"), self.err_look.width)
         )
+    }
+
+    /// Builds an async runtime; `None` if that fails, which is reported.
+    fn runtime(&mut self, builder: &mut Builder) -> io::Result<Option<Runtime>> {
+        match builder.enable_all().build() {
+            Ok(runtime) => Ok(Some(runtime)),
+            Err(error) => self
+                .complain(&format!("cannot start: {error}"))
+                .map(|()| None),
+        }
     }
 
     fn err_colour(&self) -> bool {

@@ -147,7 +147,7 @@ fn read_segment(path: &str, content: Bytes) -> Result<Vec<Request>, Unreadable> 
     let Some(requests) = journal::segment_requests(&content) else {
         return Err(Unreadable::new(
             path,
-            "is a segment of a journal whose head is damaged, or newer than this spanscore",
+            "is a segment of a journal whose head is damaged, or of another version of spanscore",
         ));
     };
     let requests = requests.into_iter().enumerate();

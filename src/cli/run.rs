@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
+use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::level_filters::LevelFilter;
 
@@ -98,16 +99,8 @@ pub(super) fn run(
         record: args.record.clone(),
         config,
     };
-    let runtime = match tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-    {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            return streams
-                .complain(&format!("cannot start: {error}"))
-                .map(|()| Exit::NoStart);
-        }
+    let Some(runtime) = streams.runtime(&mut Builder::new_multi_thread())? else {
+        return Ok(Exit::NoStart);
     };
     let exit = match runtime.block_on(until_stopped(plan, streams)) {
         Ok(exit) => exit,

@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use http_body_util::BodyExt;
 use hyper::{Request, body::Incoming};
 use serde_json::{Map, Value};
+use tokio::runtime::Builder;
 use tokio::signal;
 use tokio::time::sleep;
 
@@ -67,16 +68,8 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(45);
 /// Maximum bytes of a line. Lines that sidecars send are shorter.
 const MAX_LINE: usize = 4 << 20;
 pub(super) fn tap(args: &Tap, config: &Config, streams: &mut Streams<'_>) -> io::Result<Exit> {
-    let runtime = match tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            return streams
-                .complain(&format!("cannot start: {error}"))
-                .map(|()| Exit::NoStart);
-        }
+    let Some(runtime) = streams.runtime(&mut Builder::new_current_thread())? else {
+        return Ok(Exit::NoStart);
     };
     runtime.block_on(async {
         let api = match Api::new(&args.api, config) {

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::lanes::{LANES, lane_of};
 use crate::config::{Bound, Destination, Signal};
-use crate::journal::{JournalLog, SignalCounts};
+use crate::journal::{JournalLog, Outlet, SignalCounts};
 use crate::telemetry::{ScoresDropped, ScoresOverflow, ScoresQueued, ScoresSent, Telemetry};
 use crate::transport::queue::Accounting;
 use crate::transport::{Client, Delivery, Queue, SentHeaders, TransportError, Undelivered};
@@ -70,7 +70,7 @@ impl ScoreQueues {
         let accounting = Arc::new(ScoreAccounting::new(name, self.telemetry.clone()));
         let mut queue = Queue::new(name, self.capacity.clone(), accounting, &self.telemetry);
         if let Some(log) = &self.journal {
-            queue = queue.kept_in(log, Some(lane_of(name)));
+            queue = queue.kept_in(log, Outlet::Lane(lane_of(name)));
         }
         let delivery = Delivery::new(queue.clone(), client, self.telemetry.clone(), rng)
             .about(self.spans.clone());
@@ -124,6 +124,13 @@ impl Accounting for ScoreAccounting {
             n_items,
         }
         .emit(&self.telemetry);
+    }
+
+    fn restored(&self, counts: SignalCounts) {
+        let n_items = counts.iter().sum();
+        if n_items > 0 {
+            self.queued(Signal::Traces, n_items);
+        }
     }
 
     fn sent(&self, _: Signal, n_items: u64) {

@@ -1,12 +1,10 @@
 //! The byte layouts of the journal's files: a segment's head and seal, a record's head, and a slot
 //! of the cursor.
 
-use std::ops::Range;
+use super::consumed::{Consumed, Delivered};
 
-/// The version of these layouts. A program reads its own version and all older versions.
-///
-/// Version 2 adds record kinds other than requests, and the position of scoring in the cursor.
-pub(super) const VERSION: u32 = 2;
+/// The version of these layouts. Versions 1 and 2 were never released.
+pub(super) const VERSION: u32 = 3;
 
 pub(super) const RECORDS_AT: u64 = 4096;
 
@@ -23,12 +21,16 @@ pub(super) const SLOTS_AT: [u64; 2] = [0, 4096];
 /// KiB.
 pub(super) const MAX_RANGES: usize = 249;
 
-/// Maximum number of pairs of numbers in a slot: one pair for scoring, and the ranges.
-const MAX_PAIRS: usize = MAX_RANGES + 1;
+/// Maximum number of pairs of numbers in a slot: one pair for scoring, one for the topic, and the
+/// ranges.
+const MAX_PAIRS: usize = MAX_RANGES + 2;
 
 pub(super) const SEGMENT_HEAD: usize = 48;
 pub(super) const SEAL: usize = 112;
 pub(super) const RECORD_HEAD: usize = 64;
+/// Stands in a slot for the progress of an outlet that the log does not have.
+const NO_OUTLET: u64 = u64::MAX;
+
 const SLOT_HEAD: usize = 48;
 pub(super) const SLOT: usize = SLOT_HEAD + MAX_PAIRS * 16 + 4;
 
@@ -43,9 +45,88 @@ pub(super) const ALIGNMENT: usize = 8;
 
 const LAST_OF_GROUP: u8 = 1;
 
-/// Numbers of items, indexed by the field `signal` of their records: spans, log records and metric
-/// points, or the scores of each lane.
+/// Numbers of items, indexed by the field `signal` of their records: see [`Outlet`].
 pub type SignalCounts = [u64; 8];
+
+/// A destination of a log's records. The field `signal` of a record names the signal or the lane,
+/// and which outlets get the record: 0 to 2 are spans, log records and metric points for the
+/// downstream, 5 to 7 are the same for no outlet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outlet {
+    Downstream,
+    Topic,
+    /// A queue of scores.
+    Lane(u8),
+}
+
+/// Spans for the downstream and the topic.
+const SPANS_FOR_BOTH: u8 = 3;
+
+/// Spans for the topic only.
+const SPANS_FOR_TOPIC: u8 = 4;
+
+/// Spans that are only scored; the next numbers are log records and metric points.
+const ONLY_SCORED: u8 = 5;
+
+/// Number of outlets whose progress differs. The lanes of a log share one progress, because each
+/// record is for a single lane.
+pub(super) const N_OUTLETS: usize = 2;
+
+impl Outlet {
+    /// Returns the field `signal` of a request with this signal (0, 1 or 2). A topic gets only
+    /// spans.
+    pub fn signal_for(signal: u8, downstream: bool, topic: bool) -> u8 {
+        match (downstream, topic) {
+            (true, true) => SPANS_FOR_BOTH,
+            (false, true) => SPANS_FOR_TOPIC,
+            (true, false) => signal,
+            (false, false) => ONLY_SCORED + signal,
+        }
+    }
+
+    /// Returns true if the outlet gets the records with this field `signal`.
+    pub(super) fn takes(self, signal: u8) -> bool {
+        match self {
+            Self::Downstream => signal < SPANS_FOR_TOPIC,
+            Self::Topic => [SPANS_FOR_BOTH, SPANS_FOR_TOPIC].contains(&signal),
+            Self::Lane(lane) => signal == lane,
+        }
+    }
+
+    pub(super) fn index(self) -> usize {
+        usize::from(self == Self::Topic)
+    }
+
+    /// Returns the counts of this outlet: spans, log records and metric points, or the scores at
+    /// the index of the lane.
+    pub fn counts(self, counts: &SignalCounts) -> SignalCounts {
+        let mut own = *counts;
+        for (signal, count) in (0..).zip(&mut own) {
+            if !self.takes(signal) {
+                *count = 0;
+            }
+        }
+        if matches!(self, Self::Lane(_)) { own } else { request_counts(&own) }
+    }
+}
+
+/// Returns the numbers of spans, log records and metric points for any outlet.
+pub fn request_counts(counts: &SignalCounts) -> SignalCounts {
+    let mut sums = SignalCounts::default();
+    for (signal, n_items) in (0..).zip(counts) {
+        sums[usize::from(request_signal(signal))] += n_items;
+    }
+    sums
+}
+
+/// Returns the signal of a request (0, 1 or 2) from the field `signal` of its record.
+pub(super) fn request_signal(signal: u8) -> u8 {
+    match signal {
+        SPANS_FOR_BOTH | SPANS_FOR_TOPIC => 0,
+        ONLY_SCORED.. => signal - ONLY_SCORED,
+        _ => signal,
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SegmentHead {
@@ -97,17 +178,16 @@ pub(super) struct RecordHead {
 pub(super) struct CursorSlot {
     /// A number that grows with each write.
     pub(super) number: u64,
-    /// Every record below this number is consumed.
-    pub(super) low: u64,
     /// Every record below this number was durable when the slot was written.
     pub(super) durable: u64,
     /// Unix time of the write in nanoseconds. Until scoring has rebuilt its traces, each write
     /// repeats the time in the cursor of the previous process.
     pub(super) written: u64,
-    /// Consumed records above `low`, in order. Only the oldest [`MAX_RANGES`] ranges are written.
-    pub(super) ranges: Vec<Range<u64>>,
-    /// Records that scoring needs; `None` in slots of version 1.
-    pub(super) needed: Option<Needed>,
+    /// The consumed records. Only the oldest [`MAX_RANGES`] ranges are written, so after a kill,
+    /// records in later ranges may be delivered again.
+    pub(super) delivered: Delivered,
+    /// Records that scoring needs.
+    pub(super) needed: Needed,
 }
 
 /// The records that scoring needs.
@@ -125,8 +205,8 @@ pub struct Needed {
 pub(super) enum UnusableHead {
     /// Bytes are missing, or the magic or the checksum is wrong.
     Damaged,
-    /// A newer program wrote the file.
-    Newer(u32),
+    /// Another version wrote the file.
+    OtherVersion(u32),
 }
 
 impl SegmentHead {
@@ -259,12 +339,18 @@ pub(super) fn rest_crc(meta: &[u8], body: &[u8]) -> u32 {
 
 impl CursorSlot {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let needed = self.needed.unwrap_or_default();
-        let ranges = self.ranges.iter().take(MAX_RANGES);
-        let pairs: Vec<(u64, u64)> = [(needed.from, needed.since_unix_nanos)]
-            .into_iter()
-            .chain(ranges.map(|range| (range.start, range.end)))
-            .collect();
+        let outlets = self.delivered.0.each_ref().map(Option::as_ref);
+        let [low, topic_low] = outlets.map(|it| it.map_or(NO_OUTLET, |it| it.low));
+        let max_ranges = MAX_RANGES / outlets.iter().flatten().count().max(1);
+        let [first, topic] = outlets.map(|it| -> Vec<_> {
+            let ranges = it.into_iter().flat_map(Consumed::above).take(max_ranges);
+            ranges.map(|range| (range.start, range.end)).collect()
+        });
+        let mut pairs = vec![
+            (self.needed.from, self.needed.since_unix_nanos),
+            (topic_low, first.len() as u64),
+        ];
+        pairs.extend(first.into_iter().chain(topic));
         let mut bytes = vec![0; SLOT_HEAD + pairs.len() * 16 + 4];
         bytes[..8].copy_from_slice(SLOT_MAGIC);
         put_u32(&mut bytes, 8, VERSION);
@@ -274,7 +360,7 @@ impl CursorSlot {
             u32::try_from(pairs.len()).unwrap_or_default(),
         );
         put_u64(&mut bytes, 16, self.number);
-        put_u64(&mut bytes, 24, self.low);
+        put_u64(&mut bytes, 24, low);
         put_u64(&mut bytes, 32, self.durable);
         put_u64(&mut bytes, 40, self.written);
         for (idx, (first, second)) in pairs.into_iter().enumerate() {
@@ -297,20 +383,25 @@ impl CursorSlot {
         check(bytes, SLOT_MAGIC)?;
         let pairs = bytes[SLOT_HEAD..bytes.len() - 4].chunks_exact(16);
         let mut pairs = pairs.map(|pair| (u64_at(pair, 0), u64_at(pair, 8)));
-        let needed = match u32_at(bytes, 8) {
-            1 => None,
-            _ => pairs.next().map(|(from, since_unix_nanos)| Needed {
-                from,
-                since_unix_nanos,
-            }),
-        };
+        let mut pair = || pairs.next().ok_or(UnusableHead::Damaged);
+        let (from, since_unix_nanos) = pair()?;
+        let (topic_low, n_first) = pair()?;
+        let lows = [u64_at(bytes, 24), topic_low];
+        let mut outlets = lows.map(|low| (low != NO_OUTLET).then(|| Consumed::below(low)));
+        for (idx, (start, end)) in (0..).zip(pairs) {
+            if let Some(outlet) = &mut outlets[usize::from(idx >= n_first)] {
+                outlet.insert(start..end);
+            }
+        }
         Ok(Self {
             number: u64_at(bytes, 16),
-            low: u64_at(bytes, 24),
             durable: u64_at(bytes, 32),
             written: u64_at(bytes, 40),
-            ranges: pairs.map(|(start, end)| start..end).collect(),
-            needed,
+            delivered: Delivered(outlets),
+            needed: Needed {
+                from,
+                since_unix_nanos,
+            },
         })
     }
 }
@@ -331,14 +422,14 @@ fn seal_with_crc(bytes: &mut [u8]) {
 }
 
 /// Checks the magic, the checksum at the end, and the version, in this order, so that a flipped bit
-/// does not look like a newer program.
+/// does not look like another version.
 fn check(bytes: &[u8], magic: &[u8; 8]) -> Result<(), UnusableHead> {
     let (content, crc) = bytes.split_at(bytes.len() - 4);
     if content[..8] != *magic || u32_at(crc, 0) != crc32fast::hash(content) {
         return Err(UnusableHead::Damaged);
     }
     match u32_at(content, 8) {
-        version if version > VERSION => Err(UnusableHead::Newer(version)),
+        version if version != VERSION => Err(UnusableHead::OtherVersion(version)),
         _ => Ok(()),
     }
 }

@@ -135,8 +135,7 @@ impl JudgedMarks {
                 let mut state = shared.state.lock();
                 state.writing.remove(&number);
                 match appended {
-                    // Marks need no delivery.
-                    Ok(sequence) => shared.log.consume([sequence]),
+                    Ok(_) => {}
                     // The order of marks does not matter: each mark contains its position.
                     Err(_) => state.open.add(&bytes, oldest),
                 }

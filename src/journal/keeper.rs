@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use otlp::span::PeerId;
 
-use super::format::Needed;
+use super::format::{N_OUTLETS, Needed, Outlet};
 use super::gathering::Gathering;
 use super::holdings::Holdings;
 use super::opening::{Clock, OpenedLog};
@@ -56,8 +56,8 @@ pub struct JournalLog {
 #[derive(Debug)]
 pub(super) struct LogShared {
     pub(super) metrics: JournalMetrics,
-    /// Records that were consumed since the thread last read the list.
-    consumed: Mutex<Vec<u64>>,
+    /// Records that outlets consumed since the thread last read the list.
+    consumed: Mutex<Vec<(Outlet, u64)>>,
     /// True from the first change after a write of the cursor until the next write.
     has_changed: AtomicBool,
     /// The records that scoring needs, if they have changed.
@@ -110,8 +110,8 @@ struct Status {
     refuses: Option<AppendError>,
     /// Bytes of the largest record that can be appended.
     room: u64,
-    /// Every record below this number is consumed.
-    low: u64,
+    /// For each outlet, the number below which every record is consumed.
+    lows: [u64; N_OUTLETS],
 }
 
 impl JournalLog {
@@ -199,13 +199,14 @@ impl JournalLog {
         }
     }
 
-    /// Returns the number below which every record is consumed.
-    pub fn low(&self) -> u64 {
-        self.shared.status.lock().low
+    /// Returns the number below which an outlet has consumed every record.
+    pub fn low(&self, outlet: Outlet) -> u64 {
+        self.shared.status.lock().lows[outlet.index()]
     }
 
-    /// Marks records as consumed: they need no delivery.
-    pub fn consume(&self, sequences: impl IntoIterator<Item = u64>) {
+    /// Marks records as consumed: they need no delivery to this outlet.
+    pub fn consume(&self, outlet: Outlet, sequences: impl IntoIterator<Item = u64>) {
+        let sequences = sequences.into_iter().map(|sequence| (outlet, sequence));
         self.shared.consumed.lock().extend(sequences);
         self.changed();
     }
@@ -251,7 +252,7 @@ impl LogShared {
             status: Mutex::new(Status {
                 refuses: Some(AppendError::DiskFailed),
                 room: 0,
-                low: 0,
+                lows: [0; N_OUTLETS],
             }),
             budget: FairBudget::new(n_bytes(max_size)),
             refused_some: AtomicBool::new(false),
@@ -283,8 +284,12 @@ impl LogShared {
     }
 
     fn set_status(&self, refuses: Option<AppendError>, store: &Store, holdings: &mut Holdings) {
-        let (room, low) = (store.room(), store.low());
-        *self.status.lock() = Status { refuses, room, low };
+        let (room, lows) = (store.room(), store.lows());
+        *self.status.lock() = Status {
+            refuses,
+            room,
+            lows,
+        };
         if holdings.release_all_but(&store.waiting_segments()) {
             self.refused_some.store(false, Relaxed);
         }
@@ -297,8 +302,8 @@ impl LogShared {
     }
 
     fn take_consumed(&self, progress: &mut Progress) {
-        for sequence in mem::take(&mut *self.consumed.lock()) {
-            progress.consume(sequence..sequence + 1);
+        for (outlet, sequence) in mem::take(&mut *self.consumed.lock()) {
+            progress.consume(outlet.index(), sequence..sequence + 1);
         }
         let needed = self.needed.lock().take();
         if let Some(needed) = needed {

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::format::{Needed, SignalCounts};
-use super::progress::Consumed;
+use super::consumed::{Consumed, Delivered};
+use super::format::{N_OUTLETS, Needed, Outlet, SignalCounts, request_counts};
 use super::reader::{LogReader, Wanted};
 use super::reopen::{Damage, OpenError, Recovered};
 use super::resent::LastRecords;
@@ -19,14 +19,14 @@ use super::storage::{Folder, Storage, is_in_memory};
 use super::store::{AppendError, LogSettings, Store};
 use crate::sync::Mutex;
 use crate::telemetry::{
-    ItemsDropped, JournalCursorLost, JournalInMemory, JournalOpened, JournalTailTorn,
-    JournalTooNew, JournaledScoresFound, SpansToKafka, Telemetry,
+    JournalAbandoned, JournalCursorLost, JournalInMemory, JournalOpened, JournalOtherVersion,
+    JournalTailTorn, JournaledScoresFound, Telemetry,
 };
 
 /// Reads both clocks: the monotonic time, and Unix time in nanoseconds.
 pub type Clock = fn() -> (Instant, u64);
 
-/// The folder for copies of damaged bytes, and for logs of a newer version.
+/// The folder for copies of damaged bytes, and for logs of another version.
 const DAMAGED: &str = "damaged";
 
 #[derive(Debug, thiserror::Error)]
@@ -153,10 +153,10 @@ pub struct OpenedLog {
     storage: Arc<dyn Storage>,
     damaged: Arc<dyn Storage>,
     index: Index,
-    consumed: Consumed,
+    delivered: Delivered,
     end: u64,
     /// Undelivered items, including damaged ones.
-    n_restored: SignalCounts,
+    n_restored: [SignalCounts; N_OUTLETS],
     damage: Vec<Damage>,
     /// Damaged records that the reader of any lane has reported.
     reported: Arc<Mutex<Consumed>>,
@@ -167,39 +167,37 @@ pub struct OpenedLog {
 }
 
 impl OpenedLog {
-    pub fn waiting(&self) -> Range<u64> {
-        self.consumed.low..self.end
+    /// Returns the undelivered records of an outlet: the oldest one, and one more than the last.
+    pub fn waiting(&self, outlet: Outlet) -> Range<u64> {
+        let consumed = self.delivered.to(outlet.index());
+        consumed.map_or(self.end, |it| it.low)..self.end
     }
 
-    /// Returns a reader of the undelivered records, oldest first.
-    pub fn reader(&self) -> LogReader {
-        self.reads(Wanted::Waiting(self.consumed.clone()))
-    }
-
-    pub fn lane_reader(&self, lane: u8) -> LogReader {
-        self.reads(Wanted::Lane {
-            consumed: self.consumed.clone(),
-            lane,
+    /// Returns a reader of the undelivered records of an outlet, oldest first.
+    pub fn reader(&self, outlet: Outlet) -> LogReader {
+        let consumed = self.delivered.to(outlet.index()).cloned();
+        self.reads(Wanted::Waiting {
+            consumed: consumed.unwrap_or_else(|| Consumed::below(self.end)),
+            outlet,
             reported: Arc::clone(&self.reported),
         })
     }
 
-    /// Returns the number of undelivered scores of a lane, and how many of them are damaged.
-    pub fn n_waiting(&self, lane: u8) -> (u64, u64) {
-        let of_lane = |counts: &SignalCounts| counts.get(usize::from(lane)).copied();
-        let n_damaged = self
-            .damage
-            .iter()
-            .filter_map(|it| of_lane(&it.counts))
-            .sum();
-        (of_lane(&self.n_restored).unwrap_or_default(), n_damaged)
+    /// Returns the undelivered items of an outlet, and how many of them are damaged.
+    pub fn n_waiting(&self, outlet: Outlet) -> [SignalCounts; 2] {
+        let mut damaged = SignalCounts::default();
+        for damage in &self.damage {
+            for (sum, count) in damaged.iter_mut().zip(damage.counts) {
+                *sum += count;
+            }
+        }
+        [self.n_restored[outlet.index()], damaged].map(|counts| outlet.counts(&counts))
     }
 
     pub fn past(&self) -> Past {
-        let requests = &[RecordKind::Request, RecordKind::Scored];
         Past {
-            marks: self.reads(Wanted::Kinds(&[RecordKind::Judged])),
-            requests: self.reads(Wanted::Kinds(requests)),
+            marks: self.reads(Wanted::Kind(RecordKind::Judged)),
+            requests: self.reads(Wanted::Kind(RecordKind::Request)),
             needed: self.needed,
             end: self.end,
             silence: self.silence,
@@ -241,13 +239,8 @@ pub(super) struct Opener {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogContents {
-    /// Requests for the downstream, and requests that are only scored.
+    /// Requests for the downstream and a topic, and requests that are only scored.
     Requests,
-    Topic {
-        /// True if the downstream receives the requests, too. The log of requests then counts their
-        /// items, and this log counts the spans for Kafka separately.
-        are_copies: bool,
-    },
     Scores,
 }
 
@@ -256,7 +249,6 @@ impl LogContents {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Requests => super::REQUESTS,
-            Self::Topic { .. } => super::COPIES,
             Self::Scores => super::SCORES,
         }
     }
@@ -270,7 +262,7 @@ pub(super) struct OpenedStore {
 }
 
 impl Opener {
-    /// Locks the folder, opens the log and reports its content. Moves a log of a newer version
+    /// Locks the folder, opens the log and reports its content. Moves a log of another version
     /// aside.
     pub(super) fn open(&mut self) -> Result<OpenedStore, JournalError> {
         if !self.folder.acquire()? {
@@ -282,17 +274,14 @@ impl Opener {
         let (mut store, recovered) = match self.open_store(&damaged)? {
             Ok(opened) => opened,
             Err(version) => {
-                self.set_newer_aside(&path, version)?;
+                self.set_other_aside(&path, version)?;
                 match self.open_store(&damaged)? {
                     Ok(opened) => opened,
                     Err(_) => return Err(unusable(&path, io::ErrorKind::InvalidData.into())),
                 }
             }
         };
-        let folder = match self.contents {
-            LogContents::Topic { .. } => path.display().to_string(),
-            _ => self.folder.path.display().to_string(),
-        };
+        let folder = self.folder.path.display().to_string();
         if self.contents == LogContents::Requests && is_in_memory(&path) {
             JournalInMemory {
                 folder: folder.clone(),
@@ -300,8 +289,10 @@ impl Opener {
             .emit();
         }
         let (now, unix_nanos) = (self.clock)();
-        let [n_spans, n_log_records, n_points, ..] = recovered.counts;
-        report(&recovered, &path, &self.telemetry, self.contents);
+        let [first, topic] = &recovered.counts;
+        let waiting = std::array::from_fn(|idx| first[idx].max(topic[idx]));
+        let [n_spans, n_log_records, n_points, ..] = request_counts(&waiting);
+        report(&recovered, &path, &self.telemetry);
         if self.contents == LogContents::Scores {
             JournaledScoresFound {
                 folder,
@@ -313,12 +304,11 @@ impl Opener {
             JournalOpened {
                 folder,
                 n_restored: [n_spans, n_log_records, n_points],
-                are_copies: self.contents == LogContents::Topic { are_copies: true },
                 n_bytes: recovered.n_bytes,
                 oldest: recovered.oldest,
                 took: now.saturating_duration_since(begun),
             }
-            .emit(&self.telemetry);
+            .emit();
         }
         let (storage, index) = store.segments();
         let progress = &mut store.progress;
@@ -332,13 +322,13 @@ impl Opener {
         // complete, which the next start needs even after a kill. If this write fails, the next one
         // reports the failure.
         let _ = progress.write(unix_nanos);
-        let consumed = progress.consumed().clone();
+        let delivered = progress.delivered().clone();
         let last = LastRecords::find(Arc::clone(&storage), &index);
         let log = OpenedLog {
             storage,
             damaged,
             index,
-            consumed,
+            delivered,
             end: store.next_sequence(),
             n_restored: recovered.counts,
             damage: recovered.damage,
@@ -357,7 +347,7 @@ impl Opener {
         Ok(OpenedStore { store, log, last })
     }
 
-    /// Opens the store; returns the version if a newer program wrote the log.
+    /// Opens the store; returns the version if another version wrote the log.
     fn open_store(
         &mut self,
         damaged: &Arc<dyn Storage>,
@@ -365,7 +355,7 @@ impl Opener {
         let storage: Arc<dyn Storage> = Arc::new(self.folder.folder(self.contents.name())?);
         match Store::open(storage, &**damaged, self.settings, self.rng.fork()) {
             Ok(opened) => Ok(Ok(opened)),
-            Err(OpenError::Newer(version)) => Ok(Err(version)),
+            Err(OpenError::OtherVersion(version)) => Ok(Err(version)),
             Err(OpenError::FileFault(fault)) => {
                 let file = self.folder.path.join(self.contents.name()).join(fault.file);
                 Err(unusable(&file, fault.error))
@@ -373,12 +363,12 @@ impl Opener {
         }
     }
 
-    fn set_newer_aside(&self, path: &Path, version: u32) -> Result<(), JournalError> {
+    fn set_other_aside(&self, path: &Path, version: u32) -> Result<(), JournalError> {
         let (_, unix_nanos) = (self.clock)();
         let name = format!("{}-{}", self.contents.name(), unix_nanos / 1_000_000_000);
         let aside = self.folder.path.join(DAMAGED).join(name);
         fs::rename(path, &aside).map_err(|error| unusable(path, error))?;
-        JournalTooNew {
+        JournalOtherVersion {
             folder: path.display().to_string(),
             moved_to: aside.display().to_string(),
             version,
@@ -388,7 +378,7 @@ impl Opener {
     }
 }
 
-fn report(recovered: &Recovered, path: &Path, telemetry: &Telemetry, contents: LogContents) {
+fn report(recovered: &Recovered, path: &Path, telemetry: &Telemetry) {
     if recovered.is_cursor_lost {
         JournalCursorLost {
             folder: path.display().to_string(),
@@ -403,28 +393,12 @@ fn report(recovered: &Recovered, path: &Path, telemetry: &Telemetry, contents: L
     }
     for damage in &recovered.damage {
         damage.emit(path.join(&damage.file).display().to_string(), telemetry);
-        if contents == (LogContents::Topic { are_copies: true }) {
-            SpansToKafka::Dropped {
-                n_items: damage.counts[0],
-                reason: "damaged",
-            }
-            .emit(telemetry);
+    }
+    if recovered.n_abandoned > 0 {
+        JournalAbandoned {
+            folder: path.display().to_string(),
+            n_records: recovered.n_abandoned,
         }
-        let are_counted = match contents {
-            LogContents::Requests => true,
-            LogContents::Topic { are_copies } => !are_copies,
-            LogContents::Scores => false,
-        };
-        if !are_counted {
-            continue;
-        }
-        for (signal, n_items) in ["traces", "logs", "metrics"].into_iter().zip(damage.counts) {
-            ItemsDropped {
-                signal,
-                n_items,
-                reason: "damaged",
-            }
-            .emit(telemetry);
-        }
+        .emit();
     }
 }

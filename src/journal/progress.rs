@@ -14,12 +14,12 @@
 //!    records of open and remembered traces; they may use a quarter of the log's size, and are
 //!    evicted before the log refuses a record.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::format::{CursorSlot, MAX_RANGES, Needed, SLOT, SLOTS_AT, UnusableHead};
+use super::consumed::Delivered;
+use super::format::{CursorSlot, Needed, SLOT, SLOTS_AT, UnusableHead};
 use super::storage::{Storage, StoredFile};
 
 pub(super) const CURSOR: &str = "cursor";
@@ -28,92 +28,11 @@ pub(super) const CURSOR: &str = "cursor";
 /// failure.
 const NEW_CURSOR: &str = "cursor.new";
 
-/// The records that need no delivery.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Consumed {
-    /// Every record below this number is consumed.
-    pub(super) low: u64,
-    /// Consumed records above `low`: start → end. Ranges are not empty, and at least one record
-    /// lies between two ranges.
-    ranges: BTreeMap<u64, u64>,
-}
-
-impl Consumed {
-    pub(super) fn new(low: u64, ranges: &[Range<u64>]) -> Self {
-        let mut consumed = Self {
-            low,
-            ranges: BTreeMap::new(),
-        };
-        for range in ranges {
-            consumed.insert(range.clone());
-        }
-        consumed
-    }
-
-    pub(super) fn insert(&mut self, range: Range<u64>) {
-        let (mut start, mut end) = (range.start.max(self.low), range.end);
-        if start >= end {
-            return;
-        }
-        if let Some((&before, &its_end)) = self.ranges.range(..=start).next_back()
-            && its_end >= start
-        {
-            start = before;
-            end = end.max(its_end);
-        }
-        while let Some((&next, &its_end)) = self.ranges.range(start..=end).next() {
-            end = end.max(its_end);
-            self.ranges.remove(&next);
-        }
-        if start == self.low {
-            self.low = end;
-        } else {
-            self.ranges.insert(start, end);
-        }
-    }
-
-    pub(super) fn contains(&self, sequence: u64) -> bool {
-        self.rest_of(&(sequence..sequence + 1)).is_empty()
-    }
-
-    /// Returns the parts of `range` that are not consumed.
-    pub(super) fn rest_of(&self, range: &Range<u64>) -> Vec<Range<u64>> {
-        let mut rest = Vec::new();
-        let mut at = range.start.max(self.low);
-        let before = self.ranges.range(..=at).next_back();
-        for (&start, &end) in before.into_iter().chain(self.ranges.range(at + 1..)) {
-            if start >= range.end {
-                break;
-            }
-            if at < start {
-                rest.push(at..start);
-            }
-            at = at.max(end);
-        }
-        if at < range.end {
-            rest.push(at..range.end);
-        }
-        rest
-    }
-
-    /// Returns true if `range` is not empty and none of its records is consumed.
-    pub(super) fn is_clear_of(&self, range: &Range<u64>) -> bool {
-        self.rest_of(range).first() == Some(range)
-    }
-
-    /// Returns the oldest ranges, as many as fit into a slot. After a kill, records in the other
-    /// ranges may be delivered again.
-    fn oldest_ranges(&self) -> Vec<Range<u64>> {
-        let ranges = self.ranges.iter().map(|(&start, &end)| start..end);
-        ranges.take(MAX_RANGES).collect()
-    }
-}
-
 /// The consumed records, in memory and on disk.
 #[derive(Debug)]
 pub(super) struct Progress {
     storage: Arc<dyn Storage>,
-    consumed: Consumed,
+    delivered: Delivered,
     /// Every record below this number is durable.
     durable: u64,
     needed: Needed,
@@ -130,14 +49,14 @@ impl Progress {
     pub(super) fn new(
         storage: Arc<dyn Storage>,
         cursor: CursorFile,
-        consumed: Consumed,
+        delivered: Delivered,
         durable: u64,
         needed: Needed,
         stopped: Option<u64>,
     ) -> Self {
         Self {
             storage,
-            consumed,
+            delivered,
             durable,
             needed,
             stopped,
@@ -146,12 +65,17 @@ impl Progress {
         }
     }
 
-    pub(super) fn consumed(&self) -> &Consumed {
-        &self.consumed
+    pub(super) fn delivered(&self) -> &Delivered {
+        &self.delivered
     }
 
-    pub(super) fn consume(&mut self, range: Range<u64>) {
-        self.consumed.insert(range);
+    pub(super) fn consume(&mut self, outlet_idx: usize, range: Range<u64>) {
+        self.delivered.consume(outlet_idx, range);
+        self.has_moved = true;
+    }
+
+    pub(super) fn consume_everywhere(&mut self, range: Range<u64>) {
+        self.delivered.consume_everywhere(range);
         self.has_moved = true;
     }
 
@@ -184,7 +108,7 @@ impl Progress {
 
     pub(super) fn write(&mut self, unix_nanos: u64) -> io::Result<()> {
         if self.has_moved {
-            self.cursor.write(&*self.storage, &self.slot(unix_nanos))?;
+            self.cursor.write(&*self.storage, self.slot(unix_nanos))?;
             self.has_moved = false;
         }
         Ok(())
@@ -193,7 +117,7 @@ impl Progress {
     /// Writes the cursor to renew its time. A change of the time alone needs no sync.
     pub(super) fn touch(&mut self, unix_nanos: u64) -> io::Result<()> {
         let is_dirty = self.cursor.is_dirty;
-        self.cursor.write(&*self.storage, &self.slot(unix_nanos))?;
+        self.cursor.write(&*self.storage, self.slot(unix_nanos))?;
         self.cursor.is_dirty &= is_dirty || self.has_moved;
         self.has_moved = false;
         Ok(())
@@ -202,11 +126,10 @@ impl Progress {
     fn slot(&self, unix_nanos: u64) -> CursorSlot {
         CursorSlot {
             number: 0,
-            low: self.consumed.low,
             durable: self.durable,
             written: self.stopped.unwrap_or(unix_nanos),
-            ranges: self.consumed.oldest_ranges(),
-            needed: Some(self.needed),
+            delivered: self.delivered.clone(),
+            needed: self.needed,
         }
     }
 
@@ -244,7 +167,7 @@ pub(super) struct CursorFile {
 pub(super) enum CursorRead {
     Absent,
     Damaged,
-    Newer(u32),
+    OtherVersion(u32),
     Slot(CursorSlot),
 }
 
@@ -264,8 +187,8 @@ impl CursorFile {
         let mut slot_idx = 0;
         for (idx, slot) in slots.into_iter().enumerate() {
             match (slot, &found) {
-                (Err(UnusableHead::Newer(version)), _) => {
-                    return Ok((Self::default(), CursorRead::Newer(version)));
+                (Err(UnusableHead::OtherVersion(version)), _) => {
+                    return Ok((Self::default(), CursorRead::OtherVersion(version)));
                 }
                 (Ok(slot), CursorRead::Slot(other)) if slot.number < other.number => {}
                 (Ok(slot), _) => {
@@ -296,11 +219,8 @@ impl CursorFile {
     }
 
     /// Writes a slot, which then survives a kill, but not always a power cut.
-    fn write(&mut self, storage: &dyn Storage, slot: &CursorSlot) -> io::Result<()> {
-        let slot = CursorSlot {
-            number: self.number + 1,
-            ..slot.clone()
-        };
+    fn write(&mut self, storage: &dyn Storage, mut slot: CursorSlot) -> io::Result<()> {
+        slot.number = self.number + 1;
         // A new file is durable immediately. If it were dirty, the next sync would make its only
         // slot the one to overwrite.
         let is_dirty = self.file.is_some();
@@ -364,13 +284,13 @@ mod tests {
         let mut progress = Progress::new(
             Arc::new(disk.clone()),
             CursorFile::default(),
-            Consumed::default(),
+            Delivered::below(0),
             0,
             Needed::default(),
             None,
         );
         for (low, is_touched) in [(7, true), (8, false)] {
-            progress.consume(0..low);
+            progress.consume(0, 0..low);
             if is_touched {
                 progress.touch(1).unwrap();
             } else {
@@ -382,7 +302,10 @@ mod tests {
         let lows = SLOTS_AT.map(|at| {
             let mut bytes = vec![0; SLOT];
             let n_read = file.read_at(&mut bytes, at).unwrap();
-            CursorSlot::decode(&bytes[..n_read]).unwrap().low
+            CursorSlot::decode(&bytes[..n_read])
+                .unwrap()
+                .delivered
+                .low()
         });
         assert_eq!(lows, [7, 8]);
     }

@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::format::{RECORD_HEAD, RECORDS_AT, RecordHead, SignalCounts, rest_crc};
-use super::progress::Consumed;
+use super::consumed::Consumed;
+use super::format::{
+    Outlet, RECORD_HEAD, RECORDS_AT, RecordHead, SignalCounts, request_signal, rest_crc,
+};
 use super::recover::{Scan, scan};
 use super::reopen::{Damage, set_aside};
 use super::segment::{Index, RecordKind, Segment, read_leniently};
@@ -44,18 +46,17 @@ pub struct Stretch {
 
 #[derive(Debug)]
 pub(super) enum Wanted {
-    /// Undelivered requests: all that were not consumed at the start. Requests that are consumed
-    /// later need no check, because only requests that are not in memory are read, and these are
+    /// The records for an outlet that were not consumed at the start. Records that are consumed
+    /// later need no check, because only records that are not in memory are read, and these are
     /// consumed after the read.
-    Waiting(Consumed),
-    /// Records of some kinds, whether delivered or not.
-    Kinds(&'static [RecordKind]),
-    Lane {
+    Waiting {
         consumed: Consumed,
-        lane: u8,
-        /// Damaged records that the reader of any lane has reported. Their lane is often unknown.
+        outlet: Outlet,
+        /// Damaged records that a reader has reported. Their outlet is often unknown.
         reported: Arc<Mutex<Consumed>>,
     },
+    /// All records of a kind, whether delivered or not.
+    Kind(RecordKind),
 }
 
 #[derive(Debug)]
@@ -153,15 +154,14 @@ impl LogReader {
     fn kind_of(&self, head: &RecordHead) -> Option<RecordKind> {
         let kind = RecordKind::of(head.kind)?;
         let is_wanted = match &self.wanted {
-            Wanted::Waiting(consumed) => {
-                kind == RecordKind::Request && !consumed.contains(head.sequence)
-            }
-            Wanted::Kinds(kinds) => kinds.contains(&kind),
-            Wanted::Lane { consumed, lane, .. } => {
-                kind == RecordKind::Score
-                    && head.signal == *lane
+            Wanted::Waiting {
+                consumed, outlet, ..
+            } => {
+                [RecordKind::Request, RecordKind::Score].contains(&kind)
+                    && outlet.takes(head.signal)
                     && !consumed.contains(head.sequence)
             }
+            Wanted::Kind(wanted) => kind == *wanted,
         };
         is_wanted.then_some(kind)
     }
@@ -170,25 +170,42 @@ impl LogReader {
     /// [`Stretch::passed`].
     fn is_passed(&self, sequence: u64) -> bool {
         match &self.wanted {
-            Wanted::Waiting(consumed) => !consumed.contains(sequence),
-            Wanted::Kinds(_) | Wanted::Lane { .. } => false,
+            // The records of other lanes are not consumed.
+            Wanted::Waiting {
+                outlet: Outlet::Lane(_),
+                ..
+            }
+            | Wanted::Kind(_) => false,
+            Wanted::Waiting { consumed, .. } => !consumed.contains(sequence),
         }
     }
 
-    /// Returns true if the reader must report unreadable records in this range as lost.
-    fn is_lost(&self, range: &std::ops::Range<u64>) -> bool {
-        match &self.wanted {
-            Wanted::Waiting(consumed) => !consumed.rest_of(range).is_empty(),
-            Wanted::Kinds(_) => true,
-            Wanted::Lane {
-                consumed, reported, ..
+    /// Returns the damage to report for unreadable records in this range, if the reader must report
+    /// it. Each outlet counts its own lost items, but one of several lanes counts those of all.
+    fn lost(
+        &self,
+        range: &std::ops::Range<u64>,
+        damage: impl FnOnce() -> Damage,
+    ) -> Option<Damage> {
+        let is_known = match &self.wanted {
+            Wanted::Kind(_) => false,
+            Wanted::Waiting {
+                consumed,
+                outlet,
+                reported,
             } => {
                 let mut reported = reported.lock();
-                let is_new = !reported.rest_of(range).is_empty();
+                let is_known = reported.rest_of(range).is_empty();
                 reported.insert(range.clone());
-                is_new && !consumed.rest_of(range).is_empty()
+                let is_counted = is_known && matches!(outlet, Outlet::Lane(_));
+                if is_counted || consumed.rest_of(range).is_empty() {
+                    return None;
+                }
+                is_known
             }
-        }
+        };
+        let damage = damage();
+        Some(Damage { is_known, ..damage })
     }
 
     fn seek(&mut self, segment: &Segment, sequence: u64) -> io::Result<Position> {
@@ -224,12 +241,12 @@ impl LogReader {
             .holes
             .iter()
             .find(|hole| hole.sequences.contains(&position.sequence));
-        if self.is_lost(&lost) {
+        let damage = || {
             let start = position.offset - RECORDS_AT;
             let evidence = &bytes[usize::try_from(start).unwrap_or(0).min(bytes.len())..];
             let evidence = &evidence
                 [..usize::try_from(offset - position.offset).map_or(0, |n| n.min(evidence.len()))];
-            let damage = Damage {
+            Damage {
                 file: segment.name.clone(),
                 offset: position.offset,
                 n_bytes: evidence.len() as u64,
@@ -240,7 +257,10 @@ impl LogReader {
                     _ => hole.counts,
                 }),
                 copy: set_aside(&*self.damaged, &segment.name, position.offset, evidence),
-            };
+                is_known: false,
+            }
+        };
+        if let Some(damage) = self.lost(&lost, damage) {
             stretch.damage.push((lost, damage));
         }
         position.sequence = next;
@@ -285,7 +305,10 @@ fn stored(head: &RecordHead, kind: RecordKind, (meta, body): (Bytes, Bytes)) -> 
     Stored {
         sequence: head.sequence,
         kind,
-        signal: head.signal,
+        signal: match kind {
+            RecordKind::Request => request_signal(head.signal),
+            RecordKind::Judged | RecordKind::Score => head.signal,
+        },
         n_items: head.n_items,
         arrived: head.arrived,
         meta,

@@ -3,10 +3,11 @@
 
 use std::ops::Range;
 
+use super::consumed::{Delivered, n_records};
 use super::format::{
-    CursorSlot, Needed, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, UnusableHead,
+    N_OUTLETS, Needed, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, UnusableHead,
 };
-use super::progress::{Consumed, CursorRead};
+use super::progress::CursorRead;
 use super::recover::{Hole, Scan, scan};
 use super::segment::{
     FileFault, Segment, consumed_below, first_of, heads_of, read_head, read_leniently, read_seal,
@@ -17,8 +18,8 @@ use crate::telemetry::{JournalDamaged, Telemetry};
 
 #[derive(Debug)]
 pub(super) enum OpenError {
-    /// A newer program wrote the log.
-    Newer(u32),
+    /// Another version wrote the log.
+    OtherVersion(u32),
     /// The folder cannot be read or written.
     FileFault(FileFault),
 }
@@ -37,11 +38,16 @@ pub struct Damage {
     pub counts: SignalCounts,
     /// The copy of the bytes in `damaged/`.
     pub copy: Option<String>,
+    /// True if another reader of the log has reported the damage.
+    pub is_known: bool,
 }
 
 impl Damage {
     /// Counts and logs the damage; `file` is the name or path of the segment.
     pub fn emit(&self, file: String, telemetry: &Telemetry) {
+        if self.is_known {
+            return;
+        }
         JournalDamaged {
             file,
             offset: self.offset,
@@ -56,8 +62,10 @@ impl Damage {
 /// The records and the damage that a start found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Recovered {
-    /// Undelivered items, including damaged ones.
-    pub counts: SignalCounts,
+    /// The undelivered items of each outlet, including damaged ones.
+    pub counts: [SignalCounts; N_OUTLETS],
+    /// Number of undelivered records of an outlet that the log no longer has.
+    pub n_abandoned: u64,
     /// Approximate bytes of the undelivered records.
     pub n_bytes: u64,
     /// Time at which the oldest undelivered record arrived, in Unix nanoseconds.
@@ -75,11 +83,20 @@ pub(super) struct Recovered {
     pub is_past_whole: bool,
 }
 
+impl Recovered {
+    fn add(&mut self, counts: [SignalCounts; N_OUTLETS]) {
+        let sums = self.counts.as_flattened_mut().iter_mut();
+        for (sum, count) in sums.zip(counts.as_flattened()) {
+            *sum += count;
+        }
+    }
+}
+
 /// A recovered log, ready for new records.
 #[derive(Debug)]
 pub(super) struct RecoveredLog {
     pub(super) segments: Vec<Segment>,
-    pub(super) consumed: Consumed,
+    pub(super) delivered: Delivered,
     pub(super) next_sequence: u64,
     pub(super) next_group: u64,
     /// The records that scoring needs and that the log still has.
@@ -108,12 +125,14 @@ pub(super) fn recover(
     storage: &dyn Storage,
     damaged: &dyn Storage,
     cursor: &CursorRead,
+    outlets: [bool; N_OUTLETS],
 ) -> Result<RecoveredLog, OpenError> {
     let mut candidates = candidates(storage)?;
-    let mut recovery = Recovery::new(cursor, candidates.first().map(|first| first.first), damaged);
+    let first = candidates.first().map(|first| first.first);
+    let mut recovery = Recovery::new(cursor, outlets, first, damaged);
     // A power cut may have lost the last writes of the cursor.
     if let Some(low) = candidates.iter().rev().find_map(Candidate::consumed_below) {
-        recovery.consumed.insert(0..low);
+        recovery.delivered.consume_everywhere(0..low);
         recovery.next_sequence = recovery.next_sequence.max(low);
     }
     // If a kill interrupted the recycling of a file, the file may have a new head under its old
@@ -124,10 +143,9 @@ pub(super) fn recover(
         let range = candidate.first..next;
         let is_needed = next > recovery.needed.from;
         let is_its_name = matches!(&candidate.head, Ok(head) if head.first == candidate.first);
-        let is_consumed =
-            next != u64::MAX && !is_needed && recovery.consumed.rest_of(&range).is_empty()
-                || !is_its_name && candidate.first < recovery.consumed.low
-                || !is_its_name && recovery.consumed.contains(candidate.first);
+        let consumed = &recovery.delivered;
+        let is_consumed = next != u64::MAX && !is_needed && consumed.rest_of(&range).is_empty()
+            || !is_its_name && consumed.contains(candidate.first);
         if is_consumed {
             storage
                 .remove(&candidate.name)
@@ -138,7 +156,7 @@ pub(super) fn recover(
         kept.push(candidate);
     }
     kept.reverse();
-    let low = recovery.consumed.low;
+    let low = recovery.delivered.low();
     if let Some(first) = kept.first() {
         recovery.missing(low..first.first, &first.name);
     }
@@ -171,8 +189,8 @@ fn candidates(storage: &dyn Storage) -> Result<Vec<Candidate>, OpenError> {
         };
         let file = storage.open(&name).map_err(fault(&name))?;
         let head = read_head(&*file);
-        if let Err(UnusableHead::Newer(version)) = head {
-            return Err(OpenError::Newer(version));
+        if let Err(UnusableHead::OtherVersion(version)) = head {
+            return Err(OpenError::OtherVersion(version));
         }
         candidates.push(Candidate {
             name,
@@ -193,7 +211,7 @@ fn fault(file: &str) -> impl FnOnce(std::io::Error) -> OpenError {
 struct Recovery<'a> {
     damaged: &'a dyn Storage,
     segments: Vec<Segment>,
-    consumed: Consumed,
+    delivered: Delivered,
     /// The cursor counts every record below this number as durable.
     durable: u64,
     next_sequence: u64,
@@ -203,38 +221,35 @@ struct Recovery<'a> {
 }
 
 impl<'a> Recovery<'a> {
-    fn new(cursor: &CursorRead, first: Option<u64>, damaged: &'a dyn Storage) -> Self {
+    fn new(
+        cursor: &CursorRead,
+        outlets: [bool; N_OUTLETS],
+        first: Option<u64>,
+        damaged: &'a dyn Storage,
+    ) -> Self {
         let mut recovered = Recovered::default();
-        let (consumed, durable) = match cursor {
+        let (delivered, durable, needed) = match cursor {
             CursorRead::Slot(slot) => {
                 recovered.stopped = Some(slot.written);
-                recovered.is_past_whole = slot.needed.is_some();
-                (Consumed::new(slot.low, &slot.ranges), slot.durable)
+                recovered.is_past_whole = true;
+                (slot.delivered.clone(), slot.durable, slot.needed)
             }
             // Without a cursor, missing segments before the first segment cannot be noticed.
-            CursorRead::Absent | CursorRead::Damaged | CursorRead::Newer(_) => {
+            CursorRead::Absent | CursorRead::Damaged | CursorRead::OtherVersion(_) => {
                 recovered.is_cursor_lost = first.is_some();
-                (Consumed::new(first.unwrap_or_default(), &[]), 0)
+                let delivered = Delivered::below(first.unwrap_or_default());
+                (delivered, 0, Needed::default())
             }
         };
-        let needed = match cursor {
-            CursorRead::Slot(CursorSlot {
-                needed: Some(needed),
-                ..
-            }) => *needed,
-            // Version 1 stored nothing about scoring.
-            CursorRead::Slot(_) => Needed {
-                from: u64::MAX,
-                since_unix_nanos: 0,
-            },
-            _ => Needed::default(),
-        };
+        let next_sequence = durable.max(delivered.low());
+        let (delivered, n_abandoned) = delivered.for_outlets(outlets, next_sequence);
+        recovered.n_abandoned = n_abandoned;
         Self {
             damaged,
             needed,
             segments: Vec::new(),
-            next_sequence: durable.max(consumed.low),
-            consumed,
+            next_sequence,
+            delivered,
             durable,
             next_group: 1,
             recovered,
@@ -314,12 +329,18 @@ impl<'a> Recovery<'a> {
     /// consumed, from their heads. Returns false if these heads are not all readable.
     fn take_sealed(&mut self, storage: &dyn Storage, segment: &Segment) -> bool {
         let range = segment.head.first..segment.next;
-        if self.consumed.is_clear_of(&range) {
-            self.waits(segment.counts, segment.end - RECORDS_AT, segment.oldest);
+        let outlets = [0, 1].map(|idx| self.delivered.to(idx));
+        if outlets
+            .iter()
+            .flatten()
+            .all(|outlet| outlet.is_clear_of(&range))
+        {
+            let counts = outlets.map(|it| it.map_or(SignalCounts::default(), |_| segment.counts));
+            self.waits(counts, segment.end - RECORDS_AT, segment.oldest);
             return true;
         }
         // All records are delivered, but scoring may need them.
-        if self.consumed.rest_of(&range).is_empty() {
+        if self.delivered.rest_of(&range).is_empty() {
             return true;
         }
         // Marks of judged traces are consumed immediately, so most undelivered segments contain
@@ -339,8 +360,13 @@ impl<'a> Recovery<'a> {
     }
 
     fn take_head(&mut self, head: &RecordHead) {
-        if !self.consumed.contains(head.sequence) {
-            self.waits(counts_of(head), head.n_bytes() as u64, head.arrived);
+        let counts = [0, 1].map(|idx| {
+            let outlet = self.delivered.to(idx);
+            let waits = outlet.is_some_and(|outlet| !outlet.contains(head.sequence));
+            if waits { counts_of(head) } else { SignalCounts::default() }
+        });
+        if !self.delivered.contains(head.sequence) {
+            self.waits(counts, head.n_bytes() as u64, head.arrived);
         }
     }
 
@@ -361,9 +387,7 @@ impl<'a> Recovery<'a> {
     }
 
     fn take_hole(&mut self, name: &str, bytes: &[u8], hole: &Hole) {
-        let lost = self.consumed.rest_of(&hole.sequences);
-        // Count lost records as consumed, so that they are reported only once.
-        self.consumed.insert(hole.sequences.clone());
+        let lost = self.lose(hole.sequences.clone());
         if lost.is_empty() {
             return;
         }
@@ -382,9 +406,10 @@ impl<'a> Recovery<'a> {
             file: name.to_owned(),
             offset,
             n_bytes: n_used as u64,
-            n_records: lost.iter().map(|range| range.end - range.start).sum(),
+            n_records: n_records(&lost),
             counts: hole.counts,
             copy: set_aside(self.damaged, name, offset, &evidence[..n_used]),
+            is_known: false,
         };
         self.damage(damage);
     }
@@ -416,8 +441,7 @@ impl<'a> Recovery<'a> {
 
     /// Reports a gap in the record numbers, next to the segment `name`.
     fn missing(&mut self, range: Range<u64>, name: &str) {
-        let lost = self.consumed.rest_of(&range);
-        self.consumed.insert(range);
+        let lost = self.lose(range);
         if lost.is_empty() {
             return;
         }
@@ -425,9 +449,8 @@ impl<'a> Recovery<'a> {
             file: name.to_owned(),
             offset: 0,
             n_bytes: 0,
-            n_records: lost.iter().map(|range| range.end - range.start).sum(),
-            counts: SignalCounts::default(),
-            copy: None,
+            n_records: n_records(&lost),
+            ..Damage::default()
         });
     }
 
@@ -440,13 +463,8 @@ impl<'a> Recovery<'a> {
         next: Option<u64>,
     ) {
         let lost = first..next.unwrap_or(self.durable.max(first));
-        let n_lost: u64 = self
-            .consumed
-            .rest_of(&lost)
-            .iter()
-            .map(|range| range.end - range.start)
-            .sum();
-        self.consumed.insert(lost);
+        let lost = self.lose(lost);
+        let n_lost = n_records(&lost);
         if n_lost == 0 {
             return;
         }
@@ -458,21 +476,26 @@ impl<'a> Recovery<'a> {
             n_records: n_lost,
             counts: SignalCounts::default(),
             copy: set_aside(self.damaged, name, 0, &bytes),
+            is_known: false,
         });
     }
 
+    /// Counts lost records as consumed, so that they are reported only once. Returns the records
+    /// that were not delivered everywhere.
+    fn lose(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
+        let lost = self.delivered.rest_of(&range);
+        self.delivered.consume_everywhere(range);
+        lost
+    }
+
     fn damage(&mut self, damage: Damage) {
-        for (sum, count) in self.recovered.counts.iter_mut().zip(damage.counts) {
-            *sum += count;
-        }
+        self.recovered.add([damage.counts; N_OUTLETS]);
         self.recovered.damage.push(damage);
     }
 
-    fn waits(&mut self, counts: SignalCounts, n_bytes: u64, arrived: u64) {
+    fn waits(&mut self, counts: [SignalCounts; N_OUTLETS], n_bytes: u64, arrived: u64) {
         let recovered = &mut self.recovered;
-        for (sum, count) in recovered.counts.iter_mut().zip(counts) {
-            *sum += count;
-        }
+        recovered.add(counts);
         recovered.n_bytes += n_bytes;
         recovered.oldest = Some(
             recovered
@@ -501,7 +524,7 @@ impl<'a> Recovery<'a> {
         RecoveredLog {
             needed: self.needed,
             segments: self.segments,
-            consumed: self.consumed,
+            delivered: self.delivered,
             next_sequence: self.next_sequence,
             next_group: self.next_group,
             recovered: self.recovered,

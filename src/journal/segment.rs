@@ -14,20 +14,17 @@ use crate::sync::Mutex;
 /// The content of a record. The number is written to disk and must not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordKind {
-    /// A request to deliver.
     Request = 1,
     /// Marks of traces that were judged.
     Judged = 2,
-    /// A request that is only scored.
-    Scored = 3,
     /// Scores to deliver. The number of their lane is in the field of the signal.
-    Score = 4,
+    Score = 3,
 }
 
 impl RecordKind {
     /// Returns `None` for an unknown kind. Readers skip records of that kind.
     pub(super) fn of(number: u8) -> Option<Self> {
-        let all = [Self::Request, Self::Judged, Self::Scored, Self::Score];
+        let all = [Self::Request, Self::Judged, Self::Score];
         all.into_iter().find(|kind| *kind as u8 == number)
     }
 }
@@ -108,7 +105,7 @@ pub(super) fn read_head(file: &dyn StoredFile) -> Result<SegmentHead, UnusableHe
         let is_read = matches!(file.read_at(&mut bytes, at), Ok(SEGMENT_HEAD));
         match SegmentHead::decode(&bytes) {
             Ok(head) if is_read => return Ok(head),
-            Err(newer @ UnusableHead::Newer(_)) => outcome = Err(newer),
+            Err(other @ UnusableHead::OtherVersion(_)) => outcome = Err(other),
             _ => {}
         }
     }

@@ -9,7 +9,9 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::format::{ALIGNMENT, Needed, RECORDS_AT, RecordHead, SegmentHead, SignalCounts};
+use super::format::{
+    ALIGNMENT, N_OUTLETS, Needed, Outlet, RECORDS_AT, RecordHead, SegmentHead, SignalCounts,
+};
 use super::progress::{CURSOR, CursorFile, CursorRead, Progress};
 use super::reopen::{OpenError, Recovered, RecoveredLog, recover};
 use super::segment::{FileFault, Index, Segment, seal, segment_name, write_heads};
@@ -43,6 +45,8 @@ pub struct LogSettings {
     pub(super) is_scored: bool,
     /// True if a full log evicts its oldest records; otherwise it refuses new ones.
     pub(super) drops_oldest: bool,
+    /// True for each outlet that the log has.
+    pub(super) outlets: [bool; N_OUTLETS],
 }
 
 impl LogSettings {
@@ -54,6 +58,16 @@ impl LogSettings {
             sync,
             is_scored,
             drops_oldest: false,
+            outlets: [true, false],
+        }
+    }
+
+    /// Sets the destinations of a log of requests.
+    #[must_use]
+    pub fn for_outlets(self, downstream: bool, topic: bool) -> Self {
+        Self {
+            outlets: [downstream, topic],
+            ..self
         }
     }
 
@@ -140,21 +154,21 @@ impl Store {
                 error,
             })
         })?;
-        if let CursorRead::Newer(version) = read {
-            return Err(OpenError::Newer(version));
+        if let CursorRead::OtherVersion(version) = read {
+            return Err(OpenError::OtherVersion(version));
         }
         let RecoveredLog {
             segments,
-            consumed,
+            delivered,
             next_sequence,
             next_group,
             needed,
             recovered,
-        } = recover(&*storage, damaged, &read)?;
+        } = recover(&*storage, damaged, &read, settings.outlets)?;
         let progress = Progress::new(
             Arc::clone(&storage),
             cursor,
-            consumed,
+            delivered,
             next_sequence,
             needed,
             recovered.stopped.filter(|_| settings.is_scored),
@@ -185,7 +199,12 @@ impl Store {
 
     /// Returns the number below which every record is consumed.
     pub(super) fn low(&self) -> u64 {
-        self.progress.consumed().low
+        self.progress.delivered().low()
+    }
+
+    /// Returns, for each outlet, the number below which every record is consumed.
+    pub(super) fn lows(&self) -> [u64; N_OUTLETS] {
+        std::array::from_fn(|idx| self.progress.delivered().to(idx).map_or(0, |it| it.low))
     }
 
     pub(super) fn next_sequence(&self) -> u64 {
@@ -264,6 +283,14 @@ impl Store {
         self.next_sequence = sequences.end;
         self.next_group += 1;
         self.progress.set_durable(self.next_sequence);
+        for (sequence, record) in sequences.clone().zip(group) {
+            for outlet in [Outlet::Downstream, Outlet::Topic] {
+                if !record.is_for(outlet) {
+                    self.progress
+                        .consume(outlet.index(), sequence..sequence + 1);
+                }
+            }
+        }
         Ok(sequences)
     }
 

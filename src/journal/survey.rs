@@ -5,8 +5,9 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::Path;
 
-use super::format::{RECORDS_AT, SegmentHead, SignalCounts, UnusableHead};
-use super::progress::{Consumed, CursorFile, CursorRead};
+use super::consumed::{Delivered, n_records};
+use super::format::{RECORDS_AT, SegmentHead, SignalCounts, UnusableHead, request_signal};
+use super::progress::{CursorFile, CursorRead};
 use super::recover::{Found, parts_at, scan};
 use super::reopen::Damage;
 use super::segment::{RecordKind, consumed_below, first_of, read_head, read_leniently};
@@ -16,11 +17,9 @@ use super::storage::{Folder, Storage, StoredFile};
 pub struct JournalSurvey {
     /// The process that uses the folder. The numbers may change while it runs.
     pub in_use_by: Option<String>,
-    /// The version of the files, if it is newer than ours. Then the logs are empty.
-    pub newer: Option<u32>,
+    /// The version of the files, if it is not ours. Then the logs are empty.
+    pub other_version: Option<u32>,
     pub requests: LogSurvey,
-    /// The log of requests for Kafka.
-    pub copies: LogSurvey,
     pub scores: LogSurvey,
 }
 
@@ -59,28 +58,22 @@ pub fn survey(directory: &Path) -> io::Result<JournalSurvey> {
     };
     let is_in_use = survey.in_use_by.is_some();
     let requests = survey_log(directory, super::REQUESTS, RecordKind::Request, is_in_use)?;
-    // A log is missing if the folder belongs to an older spanscore, or to one that does not use the
-    // log.
-    let if_there = |folder, kind| match survey_log(directory, folder, kind, is_in_use) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(LogSurvey::default())),
-        log => log,
+    // An older spanscore, or one that sends no scores, has no log of scores.
+    let scores = match survey_log(directory, super::SCORES, RecordKind::Score, is_in_use) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(LogSurvey::default()),
+        log => log?,
     };
-    let copies = if_there(super::COPIES, RecordKind::Request)?;
-    let scores = if_there(super::SCORES, RecordKind::Score)?;
-    match (requests, copies, scores) {
-        (Ok(requests), Ok(copies), Ok(scores)) => {
+    match (requests, scores) {
+        (Ok(requests), Ok(scores)) => {
             survey.requests = requests;
-            survey.copies = copies;
             survey.scores = scores;
         }
-        (Err(version), ..) | (_, Err(version), _) | (.., Err(version)) => {
-            survey.newer = Some(version);
-        }
+        (Err(version), _) | (_, Err(version)) => survey.other_version = Some(version),
     }
     Ok(survey)
 }
 
-/// Reads a log; returns the version if a newer program wrote it.
+/// Reads a log; returns the version if another version wrote it.
 fn survey_log(
     directory: &Path,
     folder: &str,
@@ -100,9 +93,9 @@ fn survey_log(
     let (_, cursor) = CursorFile::open(&storage)?;
     let first = names.first().map_or(0, |(first, _)| *first);
     let (mut consumed, durable) = match cursor {
-        CursorRead::Newer(version) => return Ok(Err(version)),
-        CursorRead::Slot(slot) => (Consumed::new(slot.low, &slot.ranges), slot.durable),
-        CursorRead::Absent | CursorRead::Damaged => (Consumed::new(first, &[]), 0),
+        CursorRead::OtherVersion(version) => return Ok(Err(version)),
+        CursorRead::Slot(slot) => (slot.delivered, slot.durable),
+        CursorRead::Absent | CursorRead::Damaged => (Delivered::below(first), 0),
     };
     // The records, too, say what was consumed: a power cut may have lost the cursor's last writes.
     let low = names.iter().rev().find_map(|(first, name)| {
@@ -110,9 +103,9 @@ fn survey_log(
         let head = read_head(&*file).ok().filter(|head| head.first == *first)?;
         consumed_below(&*file, head.salt)
     });
-    consumed.insert(0..low.unwrap_or_default());
-    if !is_in_use && consumed.low < first {
-        let n_lost = count(&consumed, consumed.low..first);
+    consumed.consume_everywhere(0..low.unwrap_or_default());
+    if !is_in_use && consumed.low() < first {
+        let n_lost = count(&consumed, consumed.low()..first);
         if n_lost > 0 {
             survey.damage.push(Damage {
                 file: names[0].1.clone(),
@@ -140,7 +133,7 @@ fn survey_log(
                 };
                 log.look_into(&mut survey, name, &*file, &head, next)?;
             }
-            Err(UnusableHead::Newer(version)) => return Ok(Err(version)),
+            Err(UnusableHead::OtherVersion(version)) => return Ok(Err(version)),
             _ if is_consumed(next) || consumed.contains(*first) => {}
             _ => survey.damage.push(Damage {
                 file: name.clone(),
@@ -157,7 +150,7 @@ fn survey_log(
 struct LogState<'a> {
     kind: RecordKind,
     is_in_use: bool,
-    consumed: &'a Consumed,
+    consumed: &'a Delivered,
     durable: u64,
 }
 
@@ -215,7 +208,7 @@ impl LogState<'_> {
                     n_bytes: hole.n_bytes as u64,
                     n_records: n_lost,
                     counts: hole.counts,
-                    copy: None,
+                    ..Damage::default()
                 });
             }
         }
@@ -223,9 +216,8 @@ impl LogState<'_> {
     }
 }
 
-fn count(consumed: &Consumed, range: std::ops::Range<u64>) -> u64 {
-    let rest = consumed.rest_of(&range);
-    rest.iter().map(|range| range.end - range.start).sum()
+fn count(consumed: &Delivered, range: std::ops::Range<u64>) -> u64 {
+    n_records(&consumed.rest_of(&range))
 }
 
 /// Returns the process that has locked the folder.
@@ -254,18 +246,17 @@ pub fn is_segment(bytes: &[u8]) -> bool {
 }
 
 /// Returns all intact requests in the bytes of a segment, delivered or not; `None` if its head is
-/// damaged or newer.
+/// damaged or of another version.
 pub fn segment_requests(bytes: &bytes::Bytes) -> Option<Vec<SegmentRequest>> {
     let head = super::format::head_of(bytes)?;
     let records_at = usize::try_from(RECORDS_AT).ok()?;
     let records = bytes.slice(records_at.min(bytes.len())..);
     let found = scan(&records, &head, None, 0).records.into_iter();
-    let has_items = [RecordKind::Request, RecordKind::Scored].map(|kind| kind as u8);
-    let requests = found.filter(|found| has_items.contains(&found.head.kind));
+    let requests = found.filter(|found| found.head.kind == RecordKind::Request as u8);
     let requests = requests.filter_map(|found| {
         let (_, body) = parts_at(&records, found.at, &found.head)?;
         Some(SegmentRequest {
-            signal: found.head.signal,
+            signal: request_signal(found.head.signal),
             body: records.slice_ref(body),
         })
     });

@@ -14,14 +14,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::format::{HEADS_AT, RECORDS_AT, RecordHead, SEGMENT_HEAD, head_of, rest_crc};
+use super::consumed::Consumed;
+use super::format::{
+    HEADS_AT, N_OUTLETS, Outlet, RECORDS_AT, RecordHead, SEGMENT_HEAD, VERSION, head_of, rest_crc,
+};
 use super::model::{DiskFault, ModelDisk, Survival};
 use super::progress::CURSOR;
-use super::reader::{LogReader, Stretch, Wanted};
-use super::reopen::{OpenError, Recovered};
+use super::reader::{LogReader, Wanted};
+use super::reopen::{Damage, OpenError, Recovered};
 use super::segment::{RecordKind, segment_name};
 use super::storage::{Folder, Storage};
 use super::store::{AppendError, LogSettings, Record, Store};
+use crate::sync::Mutex;
 
 const SETTINGS: LogSettings = LogSettings {
     max_size: 1 << 20,
@@ -29,7 +33,18 @@ const SETTINGS: LogSettings = LogSettings {
     sync: true,
     is_scored: false,
     drops_oldest: false,
+    outlets: [true, false],
 };
+
+const FOR_BOTH: LogSettings = LogSettings {
+    outlets: [true, true],
+    ..SETTINGS
+};
+
+const OUTLETS: [Outlet; N_OUTLETS] = [Outlet::Downstream, Outlet::Topic];
+
+/// Spans for the downstream, for both outlets, and for the topic.
+const SIGNALS: [u8; 3] = [0, 3, 4];
 
 /// A log under test, with the records that it must and may contain.
 struct Tested {
@@ -43,17 +58,30 @@ struct Tested {
 struct Promised {
     /// Every body that was offered to the store.
     offered: BTreeSet<Bytes>,
-    /// Records that were appended and not consumed.
-    waiting: BTreeMap<u64, Bytes>,
+    /// Records that were appended and not consumed, by the index of the outlet and the number.
+    waiting: BTreeMap<(usize, u64), Bytes>,
     n_bodies: u64,
+    /// True if the log has two outlets.
+    for_both: bool,
+}
+
+impl Promised {
+    /// Nothing is promised yet. Every second seed has a log with two outlets.
+    fn nothing(seed: u64) -> Self {
+        Self {
+            for_both: seed % 2 == 1,
+            ..Self::default()
+        }
+    }
 }
 
 impl Tested {
     fn open(disk: ModelDisk, seed: u64, promised: Promised) -> (Self, Recovered) {
         let storage = Arc::new(disk.clone());
         let rng = fastrand::Rng::with_seed(seed);
+        let settings = if promised.for_both { FOR_BOTH } else { SETTINGS };
         let (store, recovered) =
-            Store::open(storage, &ModelDisk::default(), SETTINGS, rng.clone()).unwrap();
+            Store::open(storage, &ModelDisk::default(), settings, rng.clone()).unwrap();
         let tested = Self {
             disk,
             store,
@@ -61,6 +89,11 @@ impl Tested {
             promised,
         };
         (tested, recovered)
+    }
+
+    fn outlets(&self) -> impl Iterator<Item = Outlet> {
+        let n_outlets = if self.promised.for_both { 2 } else { 1 };
+        OUTLETS.into_iter().take(n_outlets)
     }
 
     fn body(&mut self) -> Bytes {
@@ -87,10 +120,13 @@ impl Tested {
             5..8 => {
                 let n_consumed = self.rng.usize(..6);
                 for _ in 0..n_consumed {
-                    let waiting: Vec<u64> = self.promised.waiting.keys().copied().take(8).collect();
-                    if let Some(sequence) = self.rng.choice(waiting) {
-                        self.promised.waiting.remove(&sequence);
-                        self.store.progress.consume(sequence..sequence + 1);
+                    let outlet_idx = self.rng.usize(..N_OUTLETS);
+                    let waiting = self.promised.waiting.keys().copied();
+                    let waiting = waiting.filter(|(idx, _)| *idx >= outlet_idx);
+                    let waiting: Vec<(usize, u64)> = waiting.take(8).collect();
+                    if let Some((idx, sequence)) = self.rng.choice(waiting) {
+                        self.promised.waiting.remove(&(idx, sequence));
+                        self.store.progress.consume(idx, sequence..sequence + 1);
                     }
                 }
                 let _ = self.store.settle(1);
@@ -104,69 +140,94 @@ impl Tested {
     fn append(&mut self, bodies: &[Bytes]) -> Result<(), AppendError> {
         let records: Vec<Record> = bodies
             .iter()
-            .map(|body| Record::new(0, 1, 7, Bytes::from_static(b"meta"), body.clone()))
+            .map(|body| {
+                let signals = if self.promised.for_both { &SIGNALS[..] } else { &SIGNALS[..1] };
+                let signal = self.rng.choice(signals.iter().copied()).unwrap();
+                Record::new(signal, 1, 7, Bytes::from_static(b"meta"), body.clone())
+            })
             .collect();
         let mut rest: Vec<&Record> = records.iter().collect();
         while !rest.is_empty() {
             let sequences = self.store.append(&rest).map_err(|failure| failure.error)?;
             let n_appended = (sequences.end - sequences.start) as usize;
             for (sequence, record) in sequences.zip(rest.drain(..n_appended)) {
-                self.promised.waiting.insert(sequence, record.body.clone());
+                for outlet in OUTLETS.into_iter().filter(|it| it.takes(record.signal)) {
+                    let key = (outlet.index(), sequence);
+                    self.promised.waiting.insert(key, record.body.clone());
+                }
             }
         }
         Ok(())
     }
 
-    /// Returns all records that wait for delivery.
-    fn read_all(&self) -> (BTreeMap<u64, Bytes>, Stretch) {
-        let mut reader = reader_of(&self.store);
-        let mut all = Stretch::default();
-        let mut from = self.store.low();
-        while from < self.store.next_sequence() {
-            let stretch = reader
-                .read(from, self.store.next_sequence(), 3_000)
-                .unwrap();
-            assert!(stretch.next > from, "it goes on");
-            from = stretch.next;
-            all.records.extend(stretch.records);
-            all.damage.extend(stretch.damage);
+    /// Returns all records that wait for delivery, and the damage.
+    fn read_all(&self) -> (BTreeMap<(usize, u64), Bytes>, Vec<Damage>) {
+        let (mut waiting, mut damage) = (BTreeMap::new(), Vec::new());
+        let reported = Arc::default();
+        for outlet in self.outlets() {
+            let mut reader = reader_for(&self.store, outlet, &reported);
+            let mut from = self.store.lows()[outlet.index()];
+            while from < self.store.next_sequence() {
+                let stretch = reader
+                    .read(from, self.store.next_sequence(), 3_000)
+                    .unwrap();
+                assert!(stretch.next > from, "it goes on");
+                from = stretch.next;
+                for record in stretch.records {
+                    assert_eq!((&record.meta[..], record.signal), (&b"meta"[..], 0));
+                    waiting.insert((outlet.index(), record.sequence), record.body);
+                }
+                let unknown = stretch.damage.into_iter().map(|(_, damage)| damage);
+                damage.extend(unknown.filter(|damage| !damage.is_known));
+            }
         }
-        let waiting = all.records.iter().map(|record| {
-            assert_eq!(record.meta, "meta");
-            (record.sequence, record.body.clone())
-        });
-        (waiting.collect(), all)
+        (waiting, damage)
     }
 
     fn check_running(&self, what: &str) {
-        let (read, all) = self.read_all();
-        assert_eq!(all.damage, [], "{what}: false damage");
+        let (read, damage) = self.read_all();
+        assert_eq!(damage, [], "{what}: false damage");
         assert!(read == self.promised.waiting, "{what}");
     }
 
     /// Checks that every promised record is present, and that every present record was offered.
     fn check(&self, recovered: &Recovered, what: &str) {
-        let (read, all) = self.read_all();
+        let (read, damage) = self.read_all();
         assert_eq!(recovered.damage, [], "{what}: false damage");
-        assert_eq!(all.damage, [], "{what}: false damage");
+        assert_eq!(damage, [], "{what}: false damage");
         for (sequence, body) in &self.promised.waiting {
             assert!(
                 read.get(sequence) == Some(body),
-                "{what}: {sequence} is lost"
+                "{what}: {sequence:?} is lost"
             );
         }
         for (sequence, body) in &read {
             let is_offered = self.promised.offered.contains(body);
-            assert!(is_offered, "{what}: {sequence} was never offered");
+            assert!(is_offered, "{what}: {sequence:?} was never offered");
         }
-        let n_items: u64 = recovered.counts.iter().sum();
-        assert_eq!(n_items, read.len() as u64, "{what}: the books balance");
+        for outlet in self.outlets() {
+            let n_items = outlet.counts(&recovered.counts[outlet.index()])[0];
+            let n_read = read
+                .keys()
+                .filter(|(idx, _)| *idx == outlet.index())
+                .count();
+            assert_eq!(n_items, n_read as u64, "{what}: the books balance");
+        }
     }
 }
 
 fn reader_of(store: &Store) -> LogReader {
-    let consumed = store.progress.consumed().clone();
-    reads(store, Wanted::Waiting(consumed))
+    reader_for(store, Outlet::Downstream, &Arc::default())
+}
+
+fn reader_for(store: &Store, outlet: Outlet, reported: &Arc<Mutex<Consumed>>) -> LogReader {
+    let consumed = store.progress.delivered().to(outlet.index());
+    let wanted = Wanted::Waiting {
+        consumed: consumed.unwrap().clone(),
+        outlet,
+        reported: Arc::clone(reported),
+    };
+    reads(store, wanted)
 }
 
 fn reads(store: &Store, wanted: Wanted) -> LogReader {
@@ -199,7 +260,7 @@ fn nothing_acknowledged_is_lost_in_a_power_cut_at_any_operation() {
     let mut n_states = 0;
     let n_seeds = n_seeds(12);
     for seed in 0..n_seeds {
-        let (mut tested, _) = Tested::open(ModelDisk::default(), seed, Promised::default());
+        let (mut tested, _) = Tested::open(ModelDisk::default(), seed, Promised::nothing(seed));
         for step in 0..60 {
             tested.step();
             for kept in ALL_KEPT {
@@ -229,7 +290,7 @@ fn nothing_acknowledged_is_lost_in_a_power_cut_within_an_operation() {
     for seed in 0..40 {
         // The n-th operation and all later ones fail, as if the machine had stopped there.
         for n in 1..60 {
-            let (mut tested, _) = Tested::open(ModelDisk::default(), seed, Promised::default());
+            let (mut tested, _) = Tested::open(ModelDisk::default(), seed, Promised::nothing(seed));
             let from = tested.disk.n_operations() + n;
             tested.disk.set_fault(Some(DiskFault {
                 from,
@@ -263,7 +324,7 @@ fn after_a_fault_of_the_disk_service_resumes_and_nothing_is_lost() {
     ];
     for seed in 0..15 {
         for (n, kind) in (1..80).zip(kinds.into_iter().cycle()) {
-            let (mut tested, _) = Tested::open(ModelDisk::default(), seed, Promised::default());
+            let (mut tested, _) = Tested::open(ModelDisk::default(), seed, Promised::nothing(seed));
             let from = tested.disk.n_operations() + n;
             tested.disk.set_fault(Some(DiskFault {
                 from,
@@ -293,7 +354,7 @@ fn a_flipped_bit_loses_at_most_its_record_and_is_noticed() {
     let mut rng = fastrand::Rng::with_seed(1);
     let (mut n_lost, mut n_noticed) = (0, 0);
     for seed in 0..30 {
-        let (mut tested, _) = Tested::open(ModelDisk::default(), seed, Promised::default());
+        let (mut tested, _) = Tested::open(ModelDisk::default(), seed, Promised::nothing(seed));
         for _ in 0..40 {
             tested.step();
         }
@@ -307,23 +368,19 @@ fn a_flipped_bit_loses_at_most_its_record_and_is_noticed() {
             disk.flip(name, byte, rng.u8(..8));
             let what = format!("seed {seed}, byte {byte} of {name}");
             let (again, recovered) = Tested::open(disk, seed, tested.promised.clone());
-            let (read, all) = again.read_all();
-            let lost: Vec<u64> = again
-                .promised
-                .waiting
-                .keys()
-                .filter(|sequence| !read.contains_key(*sequence))
-                .copied()
-                .collect();
+            let (read, damage) = again.read_all();
+            let lost = again.promised.waiting.keys();
+            let lost = lost.filter(|key| !read.contains_key(*key));
+            let lost: BTreeSet<u64> = lost.map(|(_, sequence)| *sequence).collect();
             assert!(lost.len() <= 1, "{what}: {lost:?} are lost");
             for (sequence, body) in &read {
                 let is_offered = again.promised.offered.contains(body);
-                assert!(is_offered, "{what}: {sequence} was never offered");
+                assert!(is_offered, "{what}: {sequence:?} was never offered");
             }
             let n_damaged: u64 = recovered
                 .damage
                 .iter()
-                .chain(all.damage.iter().map(|(_, damage)| damage))
+                .chain(&damage)
                 .map(|damage| damage.n_records)
                 .sum();
             n_lost += lost.len();
@@ -359,7 +416,10 @@ fn a_full_log_refuses_and_takes_again_once_something_is_consumed() {
         "as much as was said"
     );
     for sequence in 0..4 {
-        tested.store.progress.consume(sequence..sequence + 1);
+        tested
+            .store
+            .progress
+            .consume_everywhere(sequence..sequence + 1);
     }
     tested.store.settle(1).unwrap();
     assert!(
@@ -380,11 +440,56 @@ fn a_record_that_is_never_delivered_holds_only_its_segment() {
             "{sequence}"
         );
         if sequence > 0 {
-            tested.store.progress.consume(sequence..sequence + 1);
+            tested
+                .store
+                .progress
+                .consume_everywhere(sequence..sequence + 1);
         }
         tested.store.settle(1).unwrap();
     }
-    assert_eq!(tested.read_all().0.into_keys().collect::<Vec<_>>(), [0]);
+    assert_eq!(
+        tested.read_all().0.into_keys().collect::<Vec<_>>(),
+        [(0, 0)]
+    );
+}
+
+#[test]
+fn a_removed_destination_pins_nothing_and_a_new_one_gets_what_is_for_it() {
+    let disk = ModelDisk::default();
+    let open = |settings| {
+        let rng = fastrand::Rng::with_seed(1);
+        Store::open(Arc::new(disk.clone()), &ModelDisk::default(), settings, rng).unwrap()
+    };
+    let record = |signal, body: &'static str| Record::new(signal, 1, 7, Bytes::new(), body.into());
+    let waiting = |store: &Store, outlet| {
+        let mut reader = reader_for(store, outlet, &Arc::default());
+        let read = reader.read(0, store.next_sequence(), usize::MAX).unwrap();
+        read.records
+            .into_iter()
+            .map(|record| record.body)
+            .collect::<Vec<_>>()
+    };
+    let (mut store, _) = open(FOR_BOTH);
+    let for_both = [record(3, "one"), record(3, "two")];
+    store.append(&[&for_both[0], &for_both[1]]).unwrap();
+    store.progress.consume(0, 0..1);
+    store.progress.write_durably(1).unwrap();
+
+    let (mut store, recovered) = open(SETTINGS);
+    assert_eq!((recovered.n_abandoned, store.low()), (2, 1));
+    assert_eq!(waiting(&store, Outlet::Downstream), ["two"]);
+    store.append(&[&record(0, "three")]).unwrap();
+    store.progress.write_durably(1).unwrap();
+
+    let (mut store, recovered) = open(FOR_BOTH);
+    assert_eq!(recovered.n_abandoned, 0);
+    store.append(&[&record(3, "four")]).unwrap();
+    assert_eq!(
+        waiting(&store, Outlet::Downstream),
+        ["two", "three", "four"]
+    );
+    // "one" is gone, and "three" was never for the topic.
+    assert_eq!(waiting(&store, Outlet::Topic), ["two", "four"]);
 }
 
 #[test]
@@ -407,8 +512,8 @@ fn a_missing_segment_is_damage_and_the_rest_is_delivered() {
         Storage::remove(&tested.disk, &names[missing]).unwrap();
         let (again, recovered) = Tested::open(tested.disk.clone(), 1, Promised::default());
         let n_lost: u64 = recovered.damage.iter().map(|damage| damage.n_records).sum();
-        let (read, all) = again.read_all();
-        let n_lost_later: u64 = all.damage.iter().map(|(_, damage)| damage.n_records).sum();
+        let (read, damage) = again.read_all();
+        let n_lost_later: u64 = damage.iter().map(|damage| damage.n_records).sum();
         assert_eq!(
             (n_lost + n_lost_later, read.len()),
             (2, 4),
@@ -424,6 +529,7 @@ fn a_missing_segment_is_damage_and_the_rest_is_delivered() {
 
 #[test]
 fn what_a_newer_version_wrote_is_not_touched() {
+    const NEWER: u32 = VERSION + 1;
     let disk = ModelDisk::default();
     let (mut tested, _) = Tested::open(disk.clone(), 1, Promised::default());
     tested.append(&[Bytes::from_static(b"x")]).unwrap();
@@ -431,7 +537,7 @@ fn what_a_newer_version_wrote_is_not_touched() {
     let file = Storage::open(&disk, &name).unwrap();
     let mut head = [0; SEGMENT_HEAD];
     file.read_at(&mut head, 0).unwrap();
-    head[8] = 3;
+    head[8] = NEWER as u8;
     let crc = crc32fast::hash(&head[..SEGMENT_HEAD - 4]);
     head[SEGMENT_HEAD - 4..].copy_from_slice(&crc.to_le_bytes());
     for at in HEADS_AT {
@@ -444,7 +550,7 @@ fn what_a_newer_version_wrote_is_not_touched() {
         SETTINGS,
         fastrand::Rng::with_seed(1),
     );
-    assert!(matches!(opened, Err(OpenError::Newer(3))));
+    assert!(matches!(opened, Err(OpenError::OtherVersion(NEWER))));
     assert!(
         disk.n_operations() <= n_operations + 1,
         "nothing was written"
@@ -530,7 +636,7 @@ fn a_real_folder_keeps_what_it_was_given() {
     assert_eq!(recovered, Recovered::default());
     for n in 0..30 {
         store.append(&[&record(n), &record(1)]).unwrap();
-        store.progress.consume(n..n + 1);
+        store.progress.consume_everywhere(n..n + 1);
         store.settle(1).unwrap();
     }
     store.sync().unwrap();
@@ -539,7 +645,7 @@ fn a_real_folder_keeps_what_it_was_given() {
     assert_eq!((recovered.damage.len(), recovered.torn), (0, None));
     assert_eq!((store.low(), store.next_sequence()), (30, 60));
     let n_spans = (15..30).sum::<u64>() + 15;
-    assert_eq!(recovered.counts[..3], [n_spans, 0, 0]);
+    assert_eq!(recovered.counts[0][..3], [n_spans, 0, 0]);
     let mut reader = reader_of(&store);
     let stretch = reader.read(30, 60, usize::MAX).unwrap();
     assert_eq!((stretch.records.len(), stretch.next), (30, 60));
@@ -575,7 +681,7 @@ fn ten_thousand_requests_of_one_span_survive_a_power_cut_in_order() {
     }
     let (store, recovered) = open(&disk.after_power_cut(Survival::Nothing, &mut rng));
     assert_eq!(
-        (recovered.damage.len(), recovered.counts[0]),
+        (recovered.damage.len(), recovered.counts[0][0]),
         (0, N_REQUESTS)
     );
     let mut reader = reader_of(&store);

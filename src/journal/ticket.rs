@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
+use super::format::Outlet;
 use super::keeper::JournalLog;
 use crate::sync::Mutex;
 
@@ -29,7 +30,7 @@ struct Work {
 #[derive(Debug)]
 enum Book {
     Ledger(Arc<Ledger>),
-    Log(JournalLog),
+    Log(JournalLog, Outlet),
 }
 
 impl Ticket {
@@ -43,14 +44,14 @@ impl Ticket {
     }
 
     /// Returns the ticket of a record. When the ticket is done, the record is consumed.
-    pub fn of_record(log: &JournalLog, sequence: u64) -> Self {
-        Self::new(sequence, Book::Log(log.clone()))
+    pub fn of_record(log: &JournalLog, outlet: Outlet, sequence: u64) -> Self {
+        Self::new(sequence, Book::Log(log.clone(), outlet))
     }
 
     /// Returns the number of the ticket's record; `None` if the ticket is not of a record.
     pub fn record(&self) -> Option<u64> {
         let work = self.0.as_ref()?;
-        matches!(work.book, Book::Log(_)).then_some(work.number)
+        matches!(work.book, Book::Log(..)).then_some(work.number)
     }
 
     /// Returns a ticket for a further part of the work. The work is done when all parts are done.
@@ -70,7 +71,7 @@ impl Ticket {
         };
         match &work.book {
             Book::Ledger(ledger) => ledger.done(work.number),
-            Book::Log(log) => log.consume([work.number]),
+            Book::Log(log, outlet) => log.consume(*outlet, [work.number]),
         }
     }
 }

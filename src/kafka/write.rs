@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::client::{Failure, InFlight, Producer};
 use super::split::{Placed, TopicRecord, place};
 use crate::config::{Backoff, Bound, Config, Kafka, KafkaWrite, Signal};
-use crate::journal::JournalLog;
+use crate::journal::{JournalLog, Outlet};
 use crate::sync::Mutex;
 use crate::telemetry::{MetricKind, MetricsPage, Telemetry, WritingToKafka};
 use crate::transport::queue::{Accounting, Queue};
@@ -61,7 +61,7 @@ pub fn start(
     let capacity = capacity.part(SHARE_OF_RECORDS - 1, SHARE_OF_RECORDS);
     let mut queue = Queue::new("kafka", capacity, accounting, telemetry);
     if let Some(log) = journal {
-        queue = queue.kept_in(log, None);
+        queue = queue.kept_in(log, Outlet::Topic);
     }
     let delivery = Delivery::new(queue.clone(), writer.clone(), telemetry.clone(), rng);
     Ok((queue, delivery, writer))

@@ -3,8 +3,7 @@
 //! - A request is refused before its body is read if a destination has no space for it.
 //! - Without a journal, a request is acknowledged once it is in the queues of all its destinations,
 //!   and refused if one of them has no space.
-//! - With a journal, a request is acknowledged once it is durable for all its destinations, and, if
-//!   it is scored, in the log of requests.
+//! - With a journal, a request that is delivered or scored is acknowledged once it is durable.
 //! - A request that no destination accepts is acknowledged and counted as discarded.
 //! - Scoring, the recorder and the page get a request only once no destination can refuse it,
 //!   because the sender of a refused request sends it again.
@@ -24,7 +23,6 @@ use super::scoring::{RequestRecord, ScoringQueue};
 use super::{Addresses, now};
 use crate::config::Signal;
 use crate::forward::{self, ForwardHandle};
-use crate::journal::{AppendError, JournalLog, Record};
 use crate::page::Page;
 use crate::receive::{self, Acknowledgement, Received};
 use crate::telemetry::{MetricsPage, NothingReceived};
@@ -42,8 +40,6 @@ pub(super) struct RequestIntake {
     pub(super) forward: ForwardHandle,
     pub(super) scoring: Option<ScoringQueue>,
     pub(super) onlookers: Onlookers,
-    /// The log of requests, for requests that are scored and not forwarded to a downstream.
-    pub(super) journal: Option<JournalLog>,
     pub(super) rules: Arc<ArcSwap<Rules>>,
     pub(super) started: Instant,
     /// Milliseconds from the start to the last request; 0 before the first.
@@ -76,18 +72,8 @@ impl receive::RequestSink for RequestIntake {
         let n_bytes = body.len();
         let seen = self.onlookers.need(signal).then(|| body.clone());
         let is_scored = !batch.spans.is_empty() && self.scoring.is_some();
-        // Scoring reads a request from the downstream's log if it is stored there, but never from a
-        // topic's log.
-        let journal = self.journal.as_ref().filter(|_| is_scored);
-        let for_downstream = self.forward.keeps_for_downstream(signal);
-        let journal = journal.filter(|_| !for_downstream);
-        let scored = journal.map(|log| {
-            let record = Record::scored(signal.number(), unix_nanos, body.clone()).of(peer);
-            (log.clone(), record)
-        });
         let request = forward::outbound(signal, peer, body, n_items, headers);
-        let is_kept = self.forward.keeps(signal);
-        let is_in_log = for_downstream || scored.is_some();
+        let is_kept = self.forward.keeps(signal, is_scored);
         let (scoring, onlookers) = (self.scoring.clone(), self.onlookers.clone());
         let take = move |record: Option<u64>| {
             if let Some(body) = seen {
@@ -100,7 +86,7 @@ impl receive::RequestSink for RequestIntake {
                 );
             }
         };
-        if scored.is_none() && !is_kept {
+        if !is_kept {
             // Forward first: if forwarding refuses the request, its sender retries it, and it must
             // not be scored twice.
             self.forward.offer(request)?;
@@ -110,43 +96,14 @@ impl receive::RequestSink for RequestIntake {
         let (answer, answered) = oneshot::channel();
         // Score a request only after it is journaled. Otherwise a request that the journal refuses
         // would be scored, and scored again when its sender repeats it.
-        let taken: KeepOutcome = Box::new(move |outcome| {
+        let outcome: KeepOutcome = Box::new(move |outcome| {
             if let Ok(Some(record)) = outcome {
-                // Scoring does not read the log of a topic.
-                take(Some(record).filter(|_| is_in_log));
+                take(Some(record));
             }
             // The client may have disconnected.
             let _ = answer.send(outcome.map(|_| ()));
         });
-        let forward = self.forward.clone();
-        let scored: KeepOutcome = match scored {
-            None => taken,
-            // The log already has this request: it was stored before a restart, and its sender got
-            // no answer and sent it again.
-            Some((log, record)) if log.has(&record) => {
-                Box::new(move |kept| taken(kept.map(|_| None)))
-            }
-            Some((log, record)) => Box::new(move |kept| {
-                if let Err(refusal) = kept {
-                    return taken(Err(refusal));
-                }
-                let consumed = log.clone();
-                let appended = move |appended: Result<u64, AppendError>| {
-                    // The record of a request that is only scored needs no delivery.
-                    consumed.consume(appended.ok());
-                    if appended.is_ok() && !is_kept {
-                        forward.discard(signal, n_items);
-                    }
-                    taken(appended.map(Some).map_err(QueueRefusal::from));
-                };
-                log.append(record, Box::new(appended));
-            }),
-        };
-        if is_kept {
-            self.forward.keep(request, unix_nanos, scored);
-        } else {
-            scored(Ok(None));
-        }
+        self.forward.keep(request, unix_nanos, outcome);
         Ok(Acknowledgement::WhenKept(answered))
     }
 }

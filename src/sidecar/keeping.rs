@@ -23,12 +23,6 @@ const UNREAD_SHARE: usize = 8;
 #[derive(Default)]
 pub(super) struct JournalParts {
     pub(super) requests: Option<JournalLog>,
-    /// The log of requests for Kafka.
-    #[cfg_attr(
-        not(feature = "kafka"),
-        expect(dead_code, reason = "nothing is written")
-    )]
-    pub(super) copies: Option<JournalLog>,
     pub(super) marks: Option<JudgedMarks>,
     pub(super) scores: Option<JournalLog>,
     pub(super) traces: Option<KeptTraces>,
@@ -76,13 +70,9 @@ pub(super) async fn open_journal(
         Ok::<_, JournalError>(log)
     };
     let [size, scores_size] = [&journal.max_size, &journal.max_scores_size].map(|it| it.0 as u64);
-    let settings = |is_scored| LogSettings::new(size, journal.sync, is_scored);
-    let requests = open(LogContents::Requests, settings(is_scored))?;
-    let topic = LogContents::Topic {
-        are_copies: forwards,
-    };
-    let writes = config.kafka.write.enabled;
-    let copies = writes.then(|| open(topic, settings(false))).transpose()?;
+    let settings = LogSettings::new(size, journal.sync, is_scored);
+    let settings = settings.for_outlets(forwards, config.kafka.write.enabled);
+    let requests = open(LogContents::Requests, settings)?;
     let settings = LogSettings::of_scores(scores_size, journal.sync);
     let scores = is_scored
         .then(|| open(LogContents::Scores, settings))
@@ -100,7 +90,6 @@ pub(super) async fn open_journal(
     });
     Ok(JournalParts {
         requests: Some(requests),
-        copies,
         marks,
         scores,
         traces,

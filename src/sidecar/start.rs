@@ -32,7 +32,6 @@ use crate::admin::{AdminPort, Guard, OtlpAddresses};
 use crate::config::{Bound, Budgets, Config};
 use crate::export::{self, ExportTasks, Exporter, Print};
 use crate::forward::{self, ForwardHandle};
-use crate::journal::JournalLog;
 #[cfg(feature = "kafka")]
 use crate::kafka;
 use crate::listen::Port;
@@ -106,7 +105,7 @@ impl Sidecar {
             page: scores.page.clone(),
         };
         let rules = scores.rules.clone();
-        let intake = ground.intake(forward, judging.queue, journal.requests, onlookers, rules);
+        let intake = ground.intake(forward, judging.queue, onlookers, rules);
         let receiver = Receiver::new(receiving, intake.clone(), ground.telemetry.clone());
         let mut doors = Doors::new();
         for port in [ports.grpc, ports.http].into_iter().flatten() {
@@ -210,7 +209,7 @@ impl Ground {
                 &self.config,
                 &bounds.kafka,
                 forward.accounting_of_copies(),
-                journal.copies.as_ref(),
+                journal.requests.as_ref(),
                 &self.telemetry,
                 self.rng.fork(),
             )
@@ -343,7 +342,6 @@ impl Ground {
         &self,
         forward: ForwardHandle,
         scoring: Option<ScoringQueue>,
-        journal: Option<JournalLog>,
         onlookers: Onlookers,
         rules: Arc<ArcSwap<Rules>>,
     ) -> Arc<RequestIntake> {
@@ -351,7 +349,6 @@ impl Ground {
             forward,
             scoring,
             onlookers,
-            journal,
             rules,
             started: self.started.instant,
             last_offer: Arc::default(),

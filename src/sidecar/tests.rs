@@ -34,7 +34,6 @@ fn intake() -> RequestIntake {
             recorder: None,
             page: None,
         },
-        journal: None,
         forward,
         scoring: None,
         rules: Arc::new(ArcSwap::from_pointee(rules)),

@@ -84,11 +84,6 @@ impl SignalAccount {
         self.rare.lock()
     }
 
-    /// Adds undelivered items that the journal had at the start.
-    pub(super) fn restored(&self, n_items: u64) {
-        self.restored.fetch_add(n_items, Ordering::Relaxed);
-    }
-
     /// Reads the outcomes before the number of accepted items, because an item is counted as
     /// accepted before its outcome. Every item that is neither sent nor dropped is queued, so the
     /// numbers balance without a lock.
@@ -174,6 +169,11 @@ events! {
     /// A request was accepted; its items are queued now.
     ItemsAccepted { signal: &'static str, n_items: u64 } (telemetry) {
         telemetry.items.signal(signal).accepted.fetch_add(n_items, Ordering::Relaxed);
+    }
+
+    /// The journal had undelivered items at the start.
+    ItemsRestored { signal: &'static str, n_items: u64 } (telemetry) {
+        telemetry.items.signal(signal).restored.fetch_add(n_items, Ordering::Relaxed);
     }
 
     /// Queued items were acknowledged by the downstream.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{MetricKind, MetricsPage, SpansToKafka, Telemetry};
+use super::{MetricKind, MetricsPage, Telemetry};
 
 use crate::rfc3339::rfc3339;
 
@@ -192,11 +192,10 @@ events! {
     JournalOpened {
         folder: String,
         n_restored: [u64; 3],
-        are_copies: bool,
         n_bytes: u64,
         oldest: Option<u64>,
         took: Duration,
-    } (telemetry) {
+    } () {
         let [n_spans, n_log_records, n_points] = n_restored;
         let millis = took.as_millis();
         match oldest.map(rfc3339) {
@@ -212,14 +211,16 @@ events! {
             ),
             None => tracing::info!(folder, millis, "journal opened; no undelivered records"),
         }
-        if are_copies {
-            let n_items = n_spans;
-            return SpansToKafka::Restored { n_items }.emit(telemetry);
-        }
-        let signals = ["traces", "logs", "metrics"].into_iter();
-        for (signal, n_items) in signals.zip([n_spans, n_log_records, n_points]) {
-            telemetry.items.signal(signal).restored(n_items);
-        }
+    }
+
+    /// Requests waited for a destination that is no longer configured.
+    JournalAbandoned { folder: String, n_records: u64 } () {
+        tracing::warn!(
+            folder,
+            n_records,
+            "requests waited in the journal for a destination that the configuration no longer \
+             has; they are not sent to it"
+        );
     }
 
     /// The log of scores was opened.
@@ -328,15 +329,15 @@ events! {
         );
     }
 
-    /// A newer version wrote the journal.
-    JournalTooNew { folder: String, moved_to: String, version: u32 } (telemetry) {
+    /// Another version wrote the journal.
+    JournalOtherVersion { folder: String, moved_to: String, version: u32 } (telemetry) {
         telemetry.metrics.journal_too_new.add([], 1);
         tracing::error!(
             folder,
             moved_to,
             version,
-            "a newer spanscore wrote this journal, so its requests are not delivered; to deliver \
-             them, move the folder back and start the newer version"
+            "another version of spanscore wrote this journal, so its requests are not delivered; \
+             to deliver them, move the folder back and start that version"
         );
     }
 

@@ -72,7 +72,7 @@ metrics! {
     journal_damaged_records: Counter[] = "spanscore_journal_damaged_records_total";
     /// Open traces that were rebuilt from the journal at the start
     journal_restored_traces: Counter[] = "spanscore_journal_restored_traces_total";
-    /// Journals set aside because a newer version wrote them
+    /// Journals set aside because another version wrote them
     journal_too_new: Counter[] = "spanscore_journal_too_new_total";
     /// Evaluations made, counting each revision
     judgements: Counter[] = "spanscore_judgements_total";

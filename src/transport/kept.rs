@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::Range;
 
-use crate::journal::{JournalLog, LogReader, OpenedLog, Stretch};
+use crate::journal::{JournalLog, LogReader, OpenedLog, Outlet, Stretch};
 
 /// Maximum bytes in one read of the journal.
 const MAX_READ: usize = 4 << 20;
@@ -18,29 +18,25 @@ pub(super) struct OnDisk {
     end: u64,
     /// The reader; `None` before the log is open, and during a read.
     reader: Option<LogReader>,
-    /// The queue's lane, if the log is a log of scores.
-    pub(super) lane: Option<u8>,
+    pub(super) outlet: Outlet,
 }
 
 impl OnDisk {
-    pub(super) fn new(log: JournalLog, lane: Option<u8>) -> Self {
+    pub(super) fn new(log: JournalLog, outlet: Outlet) -> Self {
         Self {
             log,
             next: 0,
             end: 0,
             reader: None,
-            lane,
+            outlet,
         }
     }
 
     /// Sets the range of undelivered records when the log opens, before the first append.
     pub(super) fn opened(&mut self, log: &OpenedLog) {
-        let waiting = log.waiting();
+        let waiting = log.waiting(self.outlet);
         (self.next, self.end) = (waiting.start, waiting.end);
-        self.reader = Some(match self.lane {
-            Some(lane) => log.lane_reader(lane),
-            None => log.reader(),
-        });
+        self.reader = Some(log.reader(self.outlet));
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -32,6 +32,14 @@ pub trait Accounting: Debug + Send + Sync {
     /// Queued items were delivered.
     fn sent(&self, signal: Signal, n_items: u64);
     fn dropped(&self, signal: Signal, n_items: u64, reason: &'static str);
+    /// Undelivered items were found in the journal.
+    fn restored(&self, counts: SignalCounts) {
+        for (signal, n_items) in Signal::ALL.into_iter().zip(counts) {
+            if n_items > 0 {
+                self.queued(signal, n_items);
+            }
+        }
+    }
     /// Journaled items were dropped because they are damaged.
     fn damaged(&self, counts: SignalCounts) {
         for (signal, n_items) in Signal::ALL.into_iter().zip(counts) {
@@ -439,7 +447,7 @@ impl Queue {
 
     /// Returns true if all requests below this number are delivered or dropped.
     fn has_finished(&self, end: u64) -> bool {
-        let log_low = self.state().on_disk.as_ref().map(|it| it.log.low());
+        let log_low = (self.state().on_disk.as_ref()).map(|it| it.log.low(it.outlet));
         log_low.unwrap_or_else(|| self.shared.ledger.low()) >= end
     }
 

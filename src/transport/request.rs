@@ -95,7 +95,7 @@ impl Default for Route {
 }
 
 impl Route {
-    pub(super) fn encode(&self) -> Bytes {
+    pub fn encode(&self) -> Bytes {
         match self {
             Self::Otlp { headers } => encode_headers(headers),
             Self::Api { trace_id, targets } => encode_api(*trace_id, targets),

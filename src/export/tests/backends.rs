@@ -22,6 +22,7 @@ use crate::eventually::eventually;
 use crate::export::ExportPlan;
 use crate::export::writer::requests;
 use crate::export::writer_score::WriterRequest;
+use crate::journal::{JournalLog, Outlet, Record};
 use crate::telemetry::Telemetry;
 use crate::transport::peer::{Peer, PeerRequest, Reply};
 use crate::transport::queue::{Accounting, OutboundRequest, Queue};
@@ -290,8 +291,8 @@ async fn an_unknown_span_is_retried_until_its_downstream_has_passed_it() {
     let (log, keeping) = open_requests(folder.path(), &telemetry);
     // One request is in memory; the other two are only on disk.
     let spans = Queue::new("forward", 400, Arc::new(NotCounted), &telemetry);
-    let spans = spans.kept_in(&log, None);
-    keep_spans(&spans).await;
+    let spans = spans.kept_in(&log, Outlet::Downstream);
+    keep_spans(&log, &spans).await;
     let plan = ExportPlan {
         marks: None,
         journal: None,
@@ -313,10 +314,10 @@ async fn an_unknown_span_is_retried_until_its_downstream_has_passed_it() {
     phoenix.has_received(phoenix.received().len() + 2).await;
     assert_eq!(queued(&telemetry, "writer_phoenix"), 1);
     // The downstream has received the judged span; only later spans are still queued.
-    keep_spans(&spans).await;
-    log.consume(0..3);
+    keep_spans(&log, &spans).await;
+    log.consume(Outlet::Downstream, 0..3);
     eventually("the log has passed the span", || {
-        (log.low() == 3).then_some(())
+        (log.low(Outlet::Downstream) == 3).then_some(())
     })
     .await;
     ten_minutes().await;
@@ -328,13 +329,16 @@ async fn an_unknown_span_is_retried_until_its_downstream_has_passed_it() {
     tokio::task::spawn_blocking(|| keeping.end()).await.unwrap();
 }
 
-async fn keep_spans(spans: &Queue) {
+async fn keep_spans(log: &JournalLog, spans: &Queue) {
     for _ in 0..3 {
         let (answer, answered) = oneshot::channel();
         let request = OutboundRequest::otlp(Signal::Traces, vec![7; 100].into(), 1);
-        let outcome = Box::new(move |outcome| answer.send(outcome).unwrap());
-        spans.keep(request, 1, outcome);
-        answered.await.unwrap().unwrap();
+        let record = Record::new(0, 1, 1, request.route.encode(), request.body.clone());
+        log.append(
+            record,
+            Box::new(move |outcome| answer.send(outcome).unwrap()),
+        );
+        spans.take_kept(answered.await.unwrap().unwrap(), request);
     }
 }
 

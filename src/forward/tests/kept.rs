@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 use crate::eventually::eventually;
-use crate::journal::{JournalFolder, Keeping, LogContents, LogSettings};
+use crate::journal::{JournalFolder, Keeping, LogContents, LogSettings, Outlet};
 
 struct KeptPlane {
     plane: Plane,
@@ -72,7 +72,7 @@ impl KeptPlane {
         headers: Vec<(HeaderName, HeaderValue)>,
     ) -> Result<(), QueueRefusal> {
         let handle = &self.plane.handle;
-        assert!(handle.keeps(Signal::Traces));
+        assert!(handle.keeps(Signal::Traces, false));
         let (answer, answered) = oneshot::channel();
         let outcome = Box::new(move |outcome| answer.send(outcome).unwrap());
         handle.keep(
@@ -141,30 +141,16 @@ async fn what_was_not_delivered_is_sent_after_the_restart_with_its_headers() {
     assert_eq!(peer.received().len(), 3);
 }
 
-/// A second destination, with a separate log in the folder.
-struct SecondDestination {
-    delivery: Delivery,
-    keeping: Keeping,
-}
-
-fn open_both(
-    folder: &Path,
-    first: Destination,
-    second: &Destination,
-) -> (KeptPlane, SecondDestination) {
+fn open_both(folder: &Path, first: Destination, second: &Destination) -> (KeptPlane, Delivery) {
     let telemetry = Arc::new(Telemetry::default());
     let rng = fastrand::Rng::with_seed(7);
-    let folder = JournalFolder::lock(folder)
+    let settings = LogSettings::new(1 << 30, false, false).for_outlets(true, true);
+    let (log, keeping) = JournalFolder::lock(folder)
         .unwrap()
-        .expect("nobody else has it");
-    let log = LogSettings::new(1 << 30, false, false);
-    let (requests, keeping) = folder
-        .open(LogContents::Requests, log, clock, rng.clone(), &telemetry)
-        .unwrap();
-    let (copies, copies_keeping) = folder
+        .expect("nobody else has it")
         .open(
-            LogContents::Topic { are_copies: true },
-            log,
+            LogContents::Requests,
+            settings,
             clock,
             rng.clone(),
             &telemetry,
@@ -174,17 +160,14 @@ fn open_both(
         destination: Some(first),
         signals: Signal::ALL.to_vec(),
         capacity: (1 << 20).into(),
-        journal: Some(requests),
+        journal: Some(log.clone()),
     };
     let (handle, delivery) = start(settings, &telemetry, rng.clone()).unwrap();
     let accounting = handle.accounting_of_copies();
     let queue = Queue::new("kafka", 1 << 20, accounting, &telemetry);
-    let queue = queue.kept_in(&copies, None);
+    let queue = queue.kept_in(&log, Outlet::Topic);
     let client = Client::new(second, &telemetry).unwrap();
-    let second = SecondDestination {
-        delivery: Delivery::new(queue.clone(), client, Arc::clone(&telemetry), rng),
-        keeping: copies_keeping,
-    };
+    let second = Delivery::new(queue.clone(), client, Arc::clone(&telemetry), rng);
     let plane = Plane {
         handle: handle.also_into(queue),
         delivery: delivery.unwrap(),
@@ -199,7 +182,7 @@ async fn each_of_two_destinations_gets_what_it_has_not_had_before_the_restart() 
     let first = Peer::willing().await;
     let first_at = || first.destination(Protocol::Grpc);
     let (kept, second) = open_both(folder.path(), first_at(), &down());
-    let running = tokio::spawn(second.delivery.run());
+    let running = tokio::spawn(second.run());
     kept.keep(&b"one"[..], 1).await.unwrap();
     kept.keep(&b"two"[..], 2).await.unwrap();
     // Only one of the two destinations accepts this signal.
@@ -219,9 +202,6 @@ async fn each_of_two_destinations_gets_what_it_has_not_had_before_the_restart() 
     let _ = running.await;
     let books = kept.finish_within(LONG).await;
     assert_eq!((books.accepted, books.sent, books.queued), (3, 3, 0));
-    tokio::task::spawn_blocking(|| second.keeping.end())
-        .await
-        .unwrap();
     assert_eq!(first.received().len(), 3);
 
     let other = Peer::willing().await;
@@ -230,7 +210,7 @@ async fn each_of_two_destinations_gets_what_it_has_not_had_before_the_restart() 
         first_at(),
         &other.destination(Protocol::Grpc),
     );
-    let running = tokio::spawn(second.delivery.run());
+    let running = tokio::spawn(second.run());
     kept.keep(&b"three"[..], 4).await.unwrap();
     let page = kept
         .plane
@@ -240,9 +220,6 @@ async fn each_of_two_destinations_gets_what_it_has_not_had_before_the_restart() 
     let books = kept.finish_within(LONG).await;
     assert_eq!((books.restored, books.accepted, books.sent), (0, 4, 4));
     assert_eq!(running.await.unwrap(), Undelivered::new());
-    tokio::task::spawn_blocking(|| second.keeping.end())
-        .await
-        .unwrap();
     let mut bodies: Vec<_> = other
         .received()
         .into_iter()

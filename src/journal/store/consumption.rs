@@ -52,7 +52,7 @@ impl Store {
 
     /// Marks the segments whose records are all delivered, including the tail.
     fn mark_delivered(&mut self) {
-        let consumed = self.progress.consumed();
+        let consumed = self.progress.delivered();
         for segment in self.index.lock().iter_mut() {
             let range = segment.head.first..segment.next;
             segment.is_delivered |= consumed.rest_of(&range).is_empty();
@@ -105,7 +105,7 @@ impl Store {
         let is_delivered = |(idx, segment): (usize, &Segment)| {
             let range = segment.head.first..segment.next;
             let next_oldest = index.get(idx + 1).map(|next| next.oldest);
-            let is_delivered = self.progress.consumed().rest_of(&range).is_empty();
+            let is_delivered = self.progress.delivered().rest_of(&range).is_empty();
             is_delivered.then(|| (segment.clone(), next_oldest))
         };
         let finished = index[..n_finished].iter().enumerate();
@@ -137,7 +137,7 @@ impl Store {
             return false;
         };
         let heads = heads_of(&*self.storage, &oldest).unwrap_or_default();
-        let consumed = self.progress.consumed();
+        let consumed = self.progress.delivered();
         let waiting = heads.iter().map(|(_, head)| head);
         let waiting = waiting.filter(|head| !consumed.contains(head.sequence));
         self.lost.extend(waiting.map(|head| LostRecord {
@@ -145,7 +145,8 @@ impl Store {
             lane: head.signal,
             n_items: head.n_items,
         }));
-        self.progress.consume(oldest.head.first..oldest.next);
+        self.progress
+            .consume_everywhere(oldest.head.first..oldest.next);
         // Write the cursor first: the next start treats a missing segment above the cursor as
         // damage.
         let _ = self.progress.write_durably(unix_nanos);

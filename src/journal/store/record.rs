@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use otlp::span::PeerId;
 
-use crate::journal::format::{n_record_bytes, rest_crc};
+use crate::journal::format::{Outlet, n_record_bytes, rest_crc};
 use crate::journal::segment::RecordKind;
 
 /// A record to append: a request, scores, or marks of judged traces.
@@ -21,8 +21,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// Creates a record of a request with `n_items` items of the signal 0, 1 or 2. Computes the
-    /// checksum here, in the task of the request, not on the journal's thread.
+    /// Creates a record of a request with `n_items` items. `signal` is that of [`Outlet`].
+    /// Computes the checksum here, in the task of the request, not on the journal's thread.
     pub fn new(signal: u8, n_items: u64, arrived: u64, meta: Bytes, body: Bytes) -> Self {
         Self {
             kind: RecordKind::Request,
@@ -45,14 +45,6 @@ impl Record {
         }
     }
 
-    /// Creates a record of a request that is scored and not delivered.
-    pub fn scored(signal: u8, arrived: u64, body: Bytes) -> Self {
-        Self {
-            kind: RecordKind::Scored,
-            ..Self::new(signal, 0, arrived, Bytes::new(), body)
-        }
-    }
-
     pub fn judged(written: u64, marks: Bytes) -> Self {
         Self {
             kind: RecordKind::Judged,
@@ -65,6 +57,15 @@ impl Record {
         Self {
             kind: RecordKind::Score,
             ..Self::new(lane, n_items, written, meta, body)
+        }
+    }
+
+    /// Returns true if an outlet gets the record. All lanes share the progress of the downstream.
+    pub(in crate::journal) fn is_for(&self, outlet: Outlet) -> bool {
+        match self.kind {
+            RecordKind::Request => outlet.takes(self.signal),
+            RecordKind::Score => outlet == Outlet::Downstream,
+            RecordKind::Judged => false,
         }
     }
 

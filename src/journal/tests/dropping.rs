@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{ALL_KEPT, SETTINGS, reads};
+use crate::journal::format::Outlet;
 use crate::journal::model::{DiskFault, ModelDisk};
 use crate::journal::reader::Wanted;
 use crate::journal::reopen::Recovered;
@@ -30,10 +31,10 @@ fn record(lane: u8, n: u64) -> Record {
 
 /// Returns the number and the items of each waiting record of a lane.
 fn waiting(store: &Store, lane: u8) -> BTreeMap<u64, u64> {
-    let consumed = store.progress.consumed().clone();
-    let wanted = Wanted::Lane {
+    let consumed = store.progress.delivered().to(0).unwrap().clone();
+    let wanted = Wanted::Waiting {
         consumed,
-        lane,
+        outlet: Outlet::Lane(lane),
         reported: Arc::default(),
     };
     let end = store.next_sequence();
@@ -86,7 +87,7 @@ fn what_was_delivered_is_not_lost() {
     for n in 0..600 {
         store.append(&[&record(0, n)]).unwrap();
         if n > 0 {
-            store.progress.consume(n - 1..n);
+            store.progress.consume_everywhere(n - 1..n);
         }
         store.settle(1).unwrap();
         assert_eq!(store.take_lost(), []);
@@ -112,7 +113,7 @@ fn scores_that_were_not_given_up_survive_a_power_cut_at_any_operation() {
                 8 => {
                     if let Some(sequence) = rng.choice(promised.keys().copied().take(8)) {
                         promised.remove(&sequence);
-                        store.progress.consume(sequence..sequence + 1);
+                        store.progress.consume_everywhere(sequence..sequence + 1);
                     }
                     store.settle(1).unwrap();
                 }

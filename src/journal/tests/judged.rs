@@ -60,10 +60,10 @@ fn start(disk: &ModelDisk, name: &'static str, is_scored: bool) -> (JournalLog, 
     (log, thread::spawn(move || keeper.run()))
 }
 
-/// Returns the bodies of all records of these kinds.
-fn bodies(disk: &ModelDisk, is_scored: bool, kinds: &'static [RecordKind]) -> Vec<Bytes> {
+/// Returns the bodies of all records of this kind.
+fn bodies(disk: &ModelDisk, is_scored: bool, kind: RecordKind) -> Vec<Bytes> {
     let store = open(disk, is_scored);
-    let mut reader = reads(&store, Wanted::Kinds(kinds));
+    let mut reader = reads(&store, Wanted::Kind(kind));
     let stretch = reader.read(0, store.next_sequence(), usize::MAX).unwrap();
     assert_eq!(stretch.damage, []);
     let records = stretch.records.into_iter();
@@ -123,9 +123,9 @@ fn judge(broken: Option<(bool, usize)>, kept: [Survival; 2]) -> (Vec<u8>, Vec<u8
     let [of_requests, of_scores] = kept;
     let requests_disk = requests_disk.after_power_cut(of_requests, &mut rng);
     let scores_disk = scores_disk.after_power_cut(of_scores, &mut rng);
-    let mut marked = bodies(&requests_disk, true, &[RecordKind::Judged]).concat();
+    let mut marked = bodies(&requests_disk, true, RecordKind::Judged).concat();
     marked.sort_unstable();
-    let scores = bodies(&scores_disk, false, &[RecordKind::Score]);
+    let scores = bodies(&scores_disk, false, RecordKind::Score);
     let has_all = |trace: &u8| {
         let of_trace = scores.iter().filter(|body| body[0] == *trace);
         of_trace.count() == usize::from(N_LANES)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{ALL_KEPT, SETTINGS, reader_of, reads};
-use crate::journal::format::{CursorSlot, Needed};
+use crate::journal::format::{Needed, Outlet};
 use crate::journal::model::ModelDisk;
 use crate::journal::reader::Wanted;
 use crate::journal::reopen::Recovered;
@@ -26,8 +26,7 @@ pub(super) fn open_scored(disk: &ModelDisk) -> (Store, Recovered) {
 
 /// Returns the numbers of the requests that scoring needs, whether delivered or not.
 fn past(store: &Store) -> Vec<u64> {
-    let requests = &[RecordKind::Request];
-    let mut reader = reads(store, Wanted::Kinds(requests));
+    let mut reader = reads(store, Wanted::Kind(RecordKind::Request));
     let from = store.needed().from;
     let stretch = reader
         .read(from, store.next_sequence(), usize::MAX)
@@ -48,7 +47,7 @@ fn what_is_delivered_is_kept_while_it_is_needed() {
     let record = Record::new(0, 1, 7, Bytes::new(), Bytes::from(vec![7; 5_000]));
     for n in 0..400 {
         store.append(&[&record]).unwrap();
-        store.progress.consume(n..n + 1);
+        store.progress.consume_everywhere(n..n + 1);
         let from = n.saturating_sub(20);
         let needed = Needed {
             from,
@@ -80,7 +79,7 @@ fn a_trace_that_stays_open_holds_a_quarter_of_the_log_and_refuses_nothing() {
     for n in 0..1_000 {
         let record = Record::new(0, 1, n, Bytes::new(), body.clone());
         store.append(&[&record]).unwrap();
-        store.progress.consume(n..n + 1);
+        store.progress.consume_everywhere(n..n + 1);
         store.settle(n).unwrap();
     }
     // In addition to scoring's quarter there are two spare segments and the open one.
@@ -107,7 +106,13 @@ fn marks_are_read_back_and_never_delivered() {
     let disk = ModelDisk::default();
     let (mut store, _) = open_scored(&disk);
     let request = Record::new(0, 1, 7, Bytes::new(), Bytes::from_static(b"request"));
-    let scored = Record::scored(0, 7, Bytes::from_static(b"scored"));
+    let scored = Record::new(
+        Outlet::signal_for(0, false, false),
+        1,
+        7,
+        Bytes::new(),
+        "scored".into(),
+    );
     let marks = Record::judged(7, Bytes::from_static(b"marks"));
     store
         .append(&[&request, &marks, &scored, &request])
@@ -123,41 +128,11 @@ fn marks_are_read_back_and_never_delivered() {
             .map(|record| &record.body[..])
             .collect();
         assert_eq!(bodies, [b"request", b"request"]);
-        assert_eq!(waiting.passed, [1, 2], "they count as delivered");
-        let judged = &[RecordKind::Judged];
-        let mut judged = reads(&store, Wanted::Kinds(judged));
+        let mut judged = reads(&store, Wanted::Kind(RecordKind::Judged));
         let judged = judged.read(0, 4, 1 << 20).unwrap();
         assert_eq!(judged.records.len(), 1);
         assert_eq!(judged.records[0].body, "marks");
     }
-}
-
-#[test]
-fn a_cursor_of_version_1_is_read() {
-    // Write a cursor in the format of version 1: low 7, and one range above it.
-    let mut bytes = vec![0; 48 + 16 + 4];
-    bytes[..8].copy_from_slice(b"SPANJCUR");
-    for (at, value) in [(8, 1_u32), (12, 1)] {
-        bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
-    }
-    for (at, value) in [(16, 3_u64), (24, 7), (32, 12), (40, 99), (48, 9), (56, 11)] {
-        bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-    }
-    let crc = crc32fast::hash(&bytes[..64]);
-    bytes[64..].copy_from_slice(&crc.to_le_bytes());
-    let slot = CursorSlot::decode(&bytes).unwrap();
-    assert_eq!(
-        (slot.low, slot.durable, &slot.ranges[..], slot.needed),
-        (7, 12, std::slice::from_ref(&(9..11)), None)
-    );
-    let again = CursorSlot::decode(
-        &CursorSlot {
-            needed: Some(Needed::default()),
-            ..slot.clone()
-        }
-        .encode(),
-    );
-    assert_eq!(again.unwrap().ranges, slot.ranges);
 }
 
 #[test]

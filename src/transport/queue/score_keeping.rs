@@ -3,7 +3,7 @@
 
 use super::{OutboundRequest, Queue, QueuedRequest};
 use crate::config::Signal;
-use crate::journal::{LostRecord, Record, Ticket};
+use crate::journal::{LostRecord, Outlet, Record, Ticket};
 
 impl Queue {
     /// Enqueues scores, in the journal if there is one. Never waits. `ticket` is done once the
@@ -11,11 +11,11 @@ impl Queue {
     pub fn send(&self, request: OutboundRequest, ticket: Ticket) {
         let cost = request.cost();
         let mut state = self.state();
-        let Some(on_disk) = &state.on_disk else {
+        let on_disk = state.on_disk.as_ref().map(|it| (it.log.clone(), it.outlet));
+        let Some((log, Outlet::Lane(lane))) = on_disk else {
             drop(state);
             return self.enqueue(request, ticket);
         };
-        let (log, lane) = (on_disk.log.clone(), on_disk.lane.unwrap_or(u8::MAX));
         if state.n_keeping + cost > self.capacity() {
             // The disk is slower than scoring.
             let accounting = &self.shared.accounting;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::eventually::eventually;
-use crate::journal::{JournalFolder, Ledger, LogContents, LogSettings};
+use crate::journal::{JournalFolder, Ledger, LogContents, LogSettings, Outlet};
 
 #[derive(Debug, Default)]
 struct Notebook(Mutex<Vec<(&'static str, u64)>>);
@@ -373,7 +373,7 @@ async fn a_revision_never_overtakes_an_older_one_on_a_disk_that_refuses() {
         Arc::new(Notebook::default()),
         &telemetry,
     );
-    let queue = queue.kept_in(&log, Some(3));
+    let queue = queue.kept_in(&log, Outlet::Lane(3));
     let targets = [ApiTarget {
         method: hyper::Method::POST,
         path: "/".to_owned(),

@@ -167,11 +167,9 @@ resources:
 {{- end }}
 {{- end }}
 
-{{/* What its volume must hold: the requests, once more those that wait for Kafka, and the scores. */}}
+{{/* What its volume must hold: the requests and the scores. */}}
 {{- define "spanscore.journalVolumeSize" -}}
-{{- $writes := ((.Values.config.kafka | default dict).write | default dict).enabled }}
-{{- $default := ternary (ternary "14Gi" "8Gi" (eq $writes true)) (ternary "768Mi" "512Mi" (eq $writes true)) (eq .Values.mode "gateway") }}
-{{- default $default .Values.journal.volumeSize }}
+{{- default (ternary "8Gi" "512Mi" (eq .Values.mode "gateway")) .Values.journal.volumeSize }}
 {{- end }}
 
 {{- define "spanscore.journalMount" -}}

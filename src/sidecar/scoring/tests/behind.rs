@@ -4,9 +4,11 @@
 use std::fs;
 use std::path::Path;
 
+use bytes::Bytes;
+
 use crate::config::Signal;
 use crate::journal::{
-    JournalFolder, JournalLog, JudgedMarks, Keeping, LogContents, LogSettings, Record,
+    JournalFolder, JournalLog, JudgedMarks, Keeping, LogContents, LogSettings, Outlet, Record,
 };
 
 use super::*;
@@ -69,7 +71,8 @@ impl Behind {
         let body = request(Resource::default(), spans);
         let batch = scan::scan(&body, Some(&rules())).unwrap().batch;
         let n_bytes = body.len();
-        let record = Record::scored(Signal::Traces.number(), now().unix_nanos, body.into());
+        let signal = Outlet::signal_for(Signal::Traces.number(), false, false);
+        let record = Record::new(signal, 1, now().unix_nanos, Bytes::new(), body.into());
         let (queue, (tell, offered)) = (self.queue.clone(), sync_channel(1));
         let done = move |number: Result<u64, _>| {
             let number = number.unwrap();
