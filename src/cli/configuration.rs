@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::args::Global;
+use super::global::Global;
 use super::terminal;
 use crate::config::{AtStart, Config, Files, Loaded, Problems, Sources};
 use crate::export::score_line::Look;

@@ -19,8 +19,8 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::args::NoConfiguration;
 use super::configuration::Disk;
+use super::global::NoConfiguration;
 use super::run::page_address;
 use super::{Exit, Streams, inspect, rules};
 use crate::config::{Config, Protocol, Signal, Sources};

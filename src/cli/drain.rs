@@ -11,7 +11,7 @@ use clap::Args;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-use super::args::NoConfiguration;
+use super::global::NoConfiguration;
 use super::{Exit, Streams};
 
 /// Options of `drain`.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 use text::counted;
 
-use super::args::NoConfiguration;
+use super::global::NoConfiguration;
 use super::{Exit, Streams};
 use crate::config::Signal;
 use crate::journal::{JournalSurvey, LogSurvey, SignalCounts, request_counts, survey};

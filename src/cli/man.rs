@@ -4,9 +4,9 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory, ValueHint};
+use clap::{Args, Command, ValueHint};
 
-use super::args::{Cli, NoConfiguration};
+use super::global::NoConfiguration;
 use super::{Exit, Streams};
 
 /// Options of `man`.
@@ -23,10 +23,14 @@ pub(super) struct ManualPages {
 ///
 /// # Errors
 /// Returns an error if printing a message failed.
-pub(super) fn man(args: &ManualPages, streams: &mut Streams<'_>) -> io::Result<Exit> {
+pub(super) fn man(
+    args: &ManualPages,
+    program: Command,
+    streams: &mut Streams<'_>,
+) -> io::Result<Exit> {
     let folder = &args.folder;
     let written =
-        fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(Cli::command(), folder));
+        fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(program, folder));
     match written {
         Ok(()) => Ok(Exit::Fine),
         Err(error) => {

@@ -11,6 +11,7 @@ mod demo;
 mod drain;
 mod drift;
 mod examples;
+mod global;
 mod health;
 mod init;
 mod inspect;
@@ -36,6 +37,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use clap::CommandFactory;
 use judge::extract::Trajectory;
 use judge::pipeline::Rules;
 use text::wrapped;
@@ -45,7 +47,8 @@ use crate::config::{Config, Loaded, Signal};
 use crate::export::score_line::{Clean, Colour, Look};
 use crate::register::{self, ConfigOrigin, Start};
 
-use args::{Cli, Command, Global};
+use args::{Cli, Command};
+use global::Global;
 
 /// The outcome of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,8 +186,10 @@ fn dispatch(
             );
         }
         Command::Schema(_) => return schema::schema(streams.out),
-        Command::Completions(args) => return completions::completions(args, streams.out),
-        Command::Man(args) => return man::man(args, streams).map(Exit::code),
+        Command::Completions(args) => {
+            return completions::completions(args, Cli::command(), streams.out);
+        }
+        Command::Man(args) => return man::man(args, Cli::command(), streams).map(Exit::code),
         Command::Init(args) => return propose(args, global, environment, streams),
         Command::Demo(args) => return demo::demo(args.keep, streams).map(Exit::code),
         Command::Drain(args) => return drain::drain(args, streams).map(Exit::code),

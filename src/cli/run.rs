@@ -10,7 +10,7 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::level_filters::LevelFilter;
 
-use super::args::Global;
+use super::global::Global;
 use super::watch::Watch;
 use super::{Exit, Streams, rules};
 use crate::config::{Config, Loaded, Log, LogFormat, LogLevel, Shape};

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueHint};
 use text::counted;
 
-use super::args::Global;
 use super::configuration::{self, Unusable};
+use super::global::Global;
 use super::terminal;
 use crate::config::Loaded;
 use crate::export::score_line::Look;

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::format::N_OUTLETS;
+/// Number of outlets whose progress differs. The lanes of a log share one progress, because each
+/// record is for a single lane.
+pub(super) const N_OUTLETS: usize = 2;
 
 /// The records that an outlet does not need.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

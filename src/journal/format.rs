@@ -68,10 +68,6 @@ const SPANS_FOR_TOPIC: u8 = 4;
 /// Spans that are only scored; the next numbers are log records and metric points.
 const ONLY_SCORED: u8 = 5;
 
-/// Number of outlets whose progress differs. The lanes of a log share one progress, because each
-/// record is for a single lane.
-pub(super) const N_OUTLETS: usize = 2;
-
 impl Outlet {
     /// Returns the field `signal` of a request with this signal (0, 1 or 2). A topic gets only
     /// spans.

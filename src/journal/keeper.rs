@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use otlp::span::PeerId;
 
-use super::format::{N_OUTLETS, Needed, Outlet};
+use super::consumed::N_OUTLETS;
+use super::format::{Needed, Outlet};
 use super::gathering::Gathering;
 use super::holdings::Holdings;
 use super::opening::{Clock, OpenedLog};

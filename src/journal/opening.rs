@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::consumed::{Consumed, Delivered};
-use super::format::{N_OUTLETS, Needed, Outlet, SignalCounts, request_counts};
+use super::consumed::{Consumed, Delivered, N_OUTLETS};
+use super::format::{Needed, Outlet, SignalCounts, request_counts};
 use super::reader::{LogReader, Wanted};
 use super::reopen::{Damage, OpenError, Recovered};
 use super::resent::LastRecords;

@@ -3,10 +3,8 @@
 
 use std::ops::Range;
 
-use super::consumed::{Delivered, n_records};
-use super::format::{
-    N_OUTLETS, Needed, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, UnusableHead,
-};
+use super::consumed::{Delivered, N_OUTLETS, n_records};
+use super::format::{Needed, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, UnusableHead};
 use super::progress::CursorRead;
 use super::recover::{Hole, Scan, scan};
 use super::segment::{

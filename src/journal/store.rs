@@ -9,9 +9,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::format::{
-    ALIGNMENT, N_OUTLETS, Needed, Outlet, RECORDS_AT, RecordHead, SegmentHead, SignalCounts,
-};
+use super::consumed::N_OUTLETS;
+use super::format::{ALIGNMENT, Needed, Outlet, RECORDS_AT, RecordHead, SegmentHead, SignalCounts};
 use super::progress::{CURSOR, CursorFile, CursorRead, Progress};
 use super::reopen::{OpenError, Recovered, RecoveredLog, recover};
 use super::segment::{FileFault, Index, Segment, seal, segment_name, write_heads};

@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::consumed::Consumed;
+use super::consumed::{Consumed, N_OUTLETS};
 use super::format::{
-    HEADS_AT, N_OUTLETS, Outlet, RECORDS_AT, RecordHead, SEGMENT_HEAD, VERSION, head_of, rest_crc,
+    HEADS_AT, Outlet, RECORDS_AT, RecordHead, SEGMENT_HEAD, VERSION, head_of, rest_crc,
 };
 use super::model::{DiskFault, ModelDisk, Survival};
 use super::progress::CURSOR;

@@ -320,7 +320,7 @@ async fn an_older_program_sets_a_newer_journal_aside_and_the_newer_one_delivers_
     let aside = damaged.next().unwrap().unwrap().path();
     let name = aside.file_name().unwrap().to_str().unwrap();
     assert!(name.starts_with("requests-"), "{name}");
-    set_version(&aside.join(SEGMENT), 2);
+    set_version(&aside.join(SEGMENT), 3);
     std::fs::remove_dir_all(&requests).unwrap();
     std::fs::rename(&aside, &requests).unwrap();
     let mut newer = sidecar(folder.path(), &endpoint);

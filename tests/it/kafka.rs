@@ -294,7 +294,7 @@ async fn what_waits_for_the_brokers_survives_a_kill() {
         }
         drop(killed);
         let (code, told, _) = run(&["journal", folder]);
-        let waits = format!("{folder}/kafka: {} requests wait", sent.len());
+        let waits = format!("{folder}: {} requests wait", sent.len());
         assert!(code == 0 && told.contains(&waits), "{told}");
 
         brokers.broker_up(-1).unwrap();

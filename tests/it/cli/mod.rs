@@ -628,6 +628,18 @@ fn usage_errors_exit_with_2() {
 }
 
 #[test]
+fn every_shell_gets_a_script_that_knows_the_subcommands() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let (code, script, err) = run(&["completions", shell]);
+        assert_eq!((code, err.as_str()), (0, ""), "{shell}");
+        assert!(
+            script.contains("replay") && script.contains("validate"),
+            "{shell}"
+        );
+    }
+}
+
+#[test]
 fn every_subcommand_has_a_manual_page() {
     let folder = tempfile::tempdir().unwrap();
     let pages = folder.path().join("share/man1");
