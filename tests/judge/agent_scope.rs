@@ -1,6 +1,5 @@
-//! Judges a trace of many runs with `scope: agent`. The memory for single runs must grow with the
-//! trace, not with its square, while runs are judged, judged again and withdrawn. Counts the bytes
-//! of evaluations; does not test time.
+//! Judges a trace of many runs with `scope: agent`. The bytes of evaluations must grow linearly
+//! with the trace while runs are judged, judged again and withdrawn. Does not test time.
 
 #[cfg(test)]
 mod tests {
@@ -49,7 +48,6 @@ mod tests {
         scan::scan(&protobuf, Some(&rules())).unwrap().batch
     }
 
-    /// Returns a desk agent that delegates to this many experts. Each expert makes some calls.
     fn runs(n_runs: usize) -> Vec<Value> {
         let mut spans = vec![span(1, 0, "invoke_agent", "desk", "gen_ai.agent.name")];
         for run in 0..n_runs {

@@ -21,7 +21,6 @@ use crate::support::spans::{self, SpanCall, spans_of_run};
 use crate::verdict_stability::criteria::some_about;
 use crate::verdict_stability::{generated_traces, spans_of, whole};
 
-/// Returns rules with the criteria that load with `alarm`.
 fn rules(criteria: &[Value]) -> Rules {
     let with_alarm = criteria.iter().filter_map(|criterion| {
         let mut criterion = criterion.clone();
@@ -38,8 +37,7 @@ fn subject(evaluation: &Evaluation) -> (String, String) {
     )
 }
 
-/// Feeds batches of spans to a pipeline, then judges all traces as complete or as cut short.
-/// Returns the alarms and the judgements.
+/// Feeds batches of spans to a pipeline, then judges all traces, as cut short if `is_cut`.
 fn judged(rules: &Rules, batches: impl Iterator<Item = Vec<Span>>, is_cut: bool) -> Judged {
     let now = now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
@@ -414,8 +412,8 @@ fn a_condition_on_arguments_does_not_wait_for_the_spans_above_the_call() {
         args: (*amount > 0).then(|| json!({ "amount": amount })),
         ..SpanCall::default()
     };
-    // The amounts of the call and of a span above it (0: no amount). If the span above has another
-    // amount, it is another call.
+    // The amounts of the call and of a span above it (0: no amount). A span above with another
+    // amount is another call.
     for (amounts, is_raised) in [
         ([5000, 5000], true),
         ([5000, 0], true),
@@ -642,8 +640,7 @@ fn a_reload_judges_open_runs_by_new_alarms() {
     let mut judged = Judged::default();
     pipeline.take_into(&rules, in_flight, start, &mut judged);
     assert_eq!(judged.alarms.len(), 1);
-    // If the criterion raises no alarms any more, its alarms are withdrawn, although it still
-    // judges.
+    // A criterion without `alarm` still judges, but the alarms that it raised before are withdrawn.
     let quiet = json!({ "name": "no deletion",
         "evaluate": { "tool_calls": { "disallowed": ["^delete$"] } } });
     let quiet = Rules::new(vec![serde_json::from_value(quiet).unwrap()]);

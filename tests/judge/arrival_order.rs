@@ -24,8 +24,6 @@ mod tests {
     /// them.
     const N_ARRIVALS: u64 = 1;
 
-    /// Returns criteria: one for the trace, one for each agent run, one that reads arguments, one
-    /// that selects only some traces, and some that read times.
     fn rules() -> Rules {
         let criteria = [
             json!({
@@ -183,7 +181,6 @@ mod tests {
             }
         }
 
-        /// Returns the last revision; `None` if it was withdrawn.
         fn last(&self, subject: &Subject) -> Option<&Value> {
             self.0
                 .get(subject)?
@@ -192,7 +189,7 @@ mod tests {
         }
     }
 
-    /// Returns what a reader mainly sees, without the revision's number.
+    /// Returns the fields to compare; omits the revision's number.
     fn what(evaluation: &Evaluation) -> Value {
         let Evaluation {
             trajectory,

@@ -187,7 +187,6 @@ fn answer(evaluator: &str, case: &Value) -> Result<Evaluation, String> {
         .expect("the selector matches every trajectory"))
 }
 
-/// Judges one run from its bytes.
 fn judged(rules: &Rules, calls: &[SpanCall]) -> Judged {
     let now = now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
@@ -196,7 +195,6 @@ fn judged(rules: &Rules, calls: &[SpanCall]) -> Judged {
     pipeline.finish(rules, now)
 }
 
-/// Cases contain unusual names and values. Spans must not change any of them.
 #[test]
 fn odd_names_and_values_come_through_spans_as_they_are() {
     let names = [

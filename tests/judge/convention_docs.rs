@@ -78,7 +78,6 @@ impl Keys {
     }
 }
 
-/// A convention's part of the source.
 struct Section {
     name: String,
     /// The description of the convention, in paragraphs.

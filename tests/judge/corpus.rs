@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::support::calls::{Written, judged};
 
-/// Returns the corpus files by name without `.yaml`: one per evaluator, and some others.
+/// Returns the name (without `.yaml`) and the text of each corpus file.
 fn files() -> Vec<(String, String)> {
     let mut files: Vec<(String, String)> =
         fs::read_dir(Path::new(crate::ROOT).join("tests/corpus"))

@@ -58,7 +58,6 @@ that another span is the evaluated span. Therefore, in such a trace:
   while an enclosing run could be missing.
 ";
 
-/// Returns the names of the evaluators, in the order of the source.
 fn names() -> Vec<String> {
     let source = read("src/judge/evaluate/evaluators/mod.rs");
     let (_, list) = source

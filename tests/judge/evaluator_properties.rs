@@ -484,7 +484,6 @@ proptest! {
         );
     }
 
-    /// Private values stay private, regardless of the calls and the expectations.
     #[test]
     fn values_are_shown_only_where_that_is_allowed(
         calls in prop::collection::vec(call(), 1..7),

@@ -344,7 +344,6 @@ fn kept_whole_it_takes_a_hostile_pattern_linear_time() {
 /// A pattern that counts as slow, because it is large when its repetition is unrolled.
 const SLOW: &str = "[a-z ]{60}!";
 
-/// Returns calls with results of 12 KiB each.
 fn with_slow_results(n_calls: usize, attributes: &[(&str, &str)]) -> Vec<Span> {
     let call = SpanCall {
         name: "read".to_owned(),

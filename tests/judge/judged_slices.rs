@@ -16,7 +16,6 @@ mod tests {
     /// slice.
     const MAX_HELD: usize = 256 / 3 * 2 + 2;
 
-    /// Records each slice and each heartbeat.
     #[derive(Default)]
     struct Slices {
         n_evaluations: Vec<usize>,
@@ -55,7 +54,6 @@ mod tests {
         Rules::new(criteria.collect())
     }
 
-    /// Returns traces of one call each.
     fn batch(rules: &Rules, n_traces: usize) -> Batch {
         let spans: Vec<Value> = (1..=n_traces)
             .map(|trace| {

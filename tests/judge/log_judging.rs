@@ -261,7 +261,7 @@ fn take_over(log: &[Record], expected: &[Sent], n_read: usize, n_left: usize, wa
 fn a_takeover_after_any_record_changes_no_score() {
     let log = log(1);
     let expected = undisturbed(&log);
-    // Tests every second record; `.ci/extended properties` tests every record.
+    // Takes over after every second record; `.ci/extended properties` does so after every record.
     let step = if number("SPANSCORE_TEST_ROUNDS", 1) == 1 { 2 } else { 1 };
     for n_read in (1..=log.len()).step_by(step) {
         let n_left = [0, n_read % 9][n_read / step % 2];

@@ -8,7 +8,6 @@
     reason = "tests read recordings and read the clock; the crate itself must not"
 )]
 
-/// The root folder of the repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 mod support;

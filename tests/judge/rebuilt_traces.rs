@@ -167,7 +167,6 @@ impl Process {
         self.disk.append(Record::Marks(marks));
     }
 
-    /// Sends scores, writes marks, and drops records that scoring does not need.
     fn flush(&mut self) {
         self.disk.sent.append(&mut self.unsent);
         for (marks, _) in self.unwritten.drain(..) {
@@ -217,7 +216,6 @@ impl Disk {
         number
     }
 
-    /// Drops the records before `needed`.
     fn release(&mut self, needed: u64) {
         self.needed = needed.max(self.needed);
         self.records = self.records.split_off(&self.needed);

@@ -114,7 +114,7 @@ mod tests {
     fn an_attribute_that_scores_copied_before_is_kept_from_the_next_version_on() {
         let tool = tools(&["tool.name"], &[]);
         let old = rules(None, &tool, &[]);
-        // A reload copies the attribute, but spans scanned under the old rules lack it.
+        // After a reload, scores copy the attribute, but spans scanned under the old rules lack it.
         let copying = rules(Some(&old), &tool, &["acme.tool"]);
         let new = rules(Some(&copying), &tools(&["acme.tool"], &[]), &[]);
         let open = vec![deletes(&old), root(&new)];

@@ -37,7 +37,6 @@ fn call(name: &str, start: u64, end: u64) -> Call {
     }
 }
 
-/// Returns `n` consecutive calls with arguments.
 fn with_args(n: u64, args: impl Fn(u64) -> Value) -> Vec<Call> {
     let calls = (0..n).map(|at| Call {
         args: Some(args(at)),

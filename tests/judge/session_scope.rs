@@ -58,7 +58,6 @@ fn labels(evaluations: &[Evaluation]) -> BTreeMap<String, Verdict> {
         .collect()
 }
 
-/// Feeds turns one after another, then judges them at the end of the input.
 fn judged(rules: &Rules, turns: &[Vec<Span>], is_whole: bool) -> Judged {
     let now = now();
     let mut pipeline = Pipeline::new(settings(is_whole), now);

@@ -19,7 +19,6 @@ use serde_json::json;
 use crate::support::records::rules_of;
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
-/// The calls of the runs in this file.
 const CALLS: [&str; 2] = ["search", "book"];
 
 fn rules(from_spans: FromSpans, max_size: usize) -> Rules {
@@ -99,7 +98,6 @@ fn after(now: Now, secs: u64) -> Now {
     }
 }
 
-/// Returns the criterion, label and revision of each verdict.
 fn said(evaluations: &[Evaluation]) -> Vec<(&str, &str, u32)> {
     evaluations
         .iter()

@@ -108,9 +108,8 @@ fn calls_survive_that_the_collector_removes_the_originals() {
     }
 }
 
-/// Adds a copy of an attribute for each pair in `table`, from the first key to the second key. Also
-/// adds flattened messages in the form of the conventions. With `disagree`, the copy has a
-/// different value. Existing attributes are not changed.
+/// Adds the copies in `table`, and flattened messages in the form of the conventions. With
+/// `disagree`, the copies differ from their originals. Existing attributes are not changed.
 fn with_copies(scenario: &Scenario, table: &[(&str, &str)], disagree: bool) -> Scenario {
     changed(scenario, |attributes| {
         let mut copies: Vec<KeyValue> = Vec::new();
@@ -223,7 +222,6 @@ fn text<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a str> {
     }
 }
 
-/// Returns the scenario after `change` was applied to the attributes of every span.
 fn changed(scenario: &Scenario, change: impl Fn(&mut Vec<KeyValue>)) -> Scenario {
     let requests = scenario.requests.iter().map(|(file, body)| {
         if !file.contains(".traces.") {

@@ -33,7 +33,6 @@ pub(crate) struct Coverage(BTreeMap<String, Row>);
 
 #[derive(Debug, Default)]
 struct Row {
-    /// The releases with which sessions were recorded.
     versions: BTreeSet<String>,
     n_scenarios: usize,
     /// For each column: how many items the sessions contain, and how many of them are extracted.
@@ -41,8 +40,6 @@ struct Row {
 }
 
 impl Coverage {
-    /// Counts one scenario: for each column, how many items it contains, and how many are not
-    /// extracted.
     pub(crate) fn add(
         &mut self,
         scenario: &str,
@@ -123,7 +120,6 @@ impl Coverage {
     }
 }
 
-/// Asserts that the part of a page between the marks equals the generated text.
 fn assert_part_current(path: &str, part: &str) {
     let page = read(path);
     let (before, rest) = page
@@ -169,7 +165,8 @@ fn has_program(framework: &str) -> bool {
     extensions.any(|extension| agents.join(format!("{framework}.{extension}")).exists())
 }
 
-/// Returns the reasons of each framework in order, each with the columns that it explains.
+/// Returns each framework's reasons in the order of the file, each with the columns that it
+/// explains.
 fn reasons(exceptions: &Value) -> BTreeMap<&str, Vec<(&str, Vec<&'static str>)>> {
     let mut reasons: BTreeMap<&str, Vec<(&str, Vec<&'static str>)>> = BTreeMap::new();
     for entry in exceptions.as_array().into_iter().flatten() {

@@ -222,7 +222,6 @@ fn trajectories(items: Vec<Span>, rules: &Rules) -> Vec<Arc<Trajectory>> {
     trajectories
 }
 
-/// Prints trajectories without their arrival numbers.
 fn printed(trajectories: &[Arc<Trajectory>]) -> String {
     let print = |trajectory: &Arc<Trajectory>| {
         let mut trajectory = Trajectory::clone(trajectory);
@@ -242,7 +241,6 @@ fn expected_calls(scenario: &Scenario) -> Vec<&Value> {
         .collect()
 }
 
-/// Lists the differences in each column.
 fn compare(
     scenario: &Scenario,
     trajectories: &[Arc<Trajectory>],
@@ -390,9 +388,9 @@ fn compare(
     found
 }
 
-/// Returns the expected step of a call, counted as we count it: the turns of one agent, from 0. The
-/// recorded steps count the model replies of all agents since the user's message. A reply without
-/// calls ends an agent's run, so an agent's turns are its replies with calls.
+/// Returns the expected step of a call, counted as spanscore counts it: in turns of one agent, from
+/// 0. The recorded steps count the model replies of all agents since the user's message. A reply
+/// without calls ends an agent's run, so an agent's turns are its replies with calls.
 fn step_of_agent(expected: &[&Value], at: usize) -> Option<usize> {
     let own = expected[at]["step"].as_u64()?;
     let of_run = expected.iter().filter(|other| {
@@ -411,7 +409,6 @@ fn same_group(one: &Value, other: &Value) -> bool {
         && one["turn"] == other["turn"]
 }
 
-/// A comparison of an actual call with an expected call.
 type Fits<'a> = &'a dyn Fn(&ToolCall, &Value) -> bool;
 
 /// Pairs each expected call with an actual call of the same name: one with the same id, or else
@@ -443,7 +440,7 @@ fn pair(expected: &[&Value], actual: &[(usize, &ToolCall)]) -> Vec<Option<usize>
     pairs
 }
 
-/// Returns true if the payload equals the value as JSON, or its text equals a string value.
+/// Returns true if the payload, as JSON or as text, equals the value. Null means no payload.
 fn is(payload: Option<&Payload>, expected: &Value) -> bool {
     match payload {
         None => expected.is_null(),

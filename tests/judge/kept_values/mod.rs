@@ -78,7 +78,6 @@ fn span(trace: u64, id: &str, parent: &str, nth: u64, values: &Value) -> Value {
     })
 }
 
-/// Returns a run with consecutive child spans that have these attributes.
 fn run(steps: &[Value]) -> Request {
     let agent = json!({ "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a" });
     let mut root = span(1, ROOT, "", 0, &agent);

@@ -18,12 +18,10 @@ use crate::support::records::{
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const ROOT: &str = "00000000000000aa";
 
-/// Returns the id of the n-th model span.
 fn model_id(n: u64) -> String {
     format!("{:016x}", 0xb0 + n)
 }
 
-/// Returns a root with this many model spans below it, each a second long.
 fn loop_of(n_models: u64) -> Vec<Value> {
     let span = |id: &str, parent: &str, name: &str, from: u64, to: u64, values: Value| {
         json!({

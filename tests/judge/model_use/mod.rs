@@ -206,7 +206,6 @@ fn usage_is_kept_only_for_those_who_read_it() {
     );
 }
 
-/// Returns rules with one criterion.
 fn rules(criterion: &Value) -> Rules {
     let text = json!({ "criteria": [criterion] }).to_string();
     Rules::from_json(&text).expect("a valid criterion")

@@ -20,7 +20,6 @@ const LIMITS: [(&str, u64); 4] = [
 /// The recorded input tokens and output tokens of a model call.
 type Usage = [Option<u64>; 2];
 
-/// A span as the oracle sees it.
 #[derive(Debug, Clone)]
 struct Made {
     kind: &'static str,
@@ -174,7 +173,7 @@ fn model_calls(tree: &[Made], at: usize, agent: usize, found: &mut Vec<(usize, C
     }
 }
 
-/// Skips a span inside a model call, and collects the model calls of agents and tools below it.
+/// Collects the model calls of agents and tools at or below a span that is inside a model call.
 fn beyond(tree: &[Made], at: usize, agent: usize, found: &mut Vec<(usize, Call)>) {
     if matches!(tree[at].kind, "agent" | "tool") {
         return model_calls(tree, at, agent, found);

@@ -39,7 +39,6 @@ fn batch(service: &str, spans: Vec<Span>) -> Batch {
     scan(&body, Some(&limit())).expect("OTLP").batch
 }
 
-/// Judges one trace after another.
 struct Process {
     pipeline: Pipeline,
     n_traces: u64,

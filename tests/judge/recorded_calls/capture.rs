@@ -10,7 +10,6 @@ fn never_rm() -> Value {
     json!({ "tool_calls": { "disallowed": [{ "name": "^bash$", "args": { "command": "rm" } }] } })
 }
 
-/// Returns a call with arguments and a result.
 fn captured(id: u64) -> Sent {
     let values = json!({
         "gen_ai.tool.call.arguments": "{\"q\":\"x\"}",

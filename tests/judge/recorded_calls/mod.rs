@@ -45,7 +45,6 @@ fn sent(id: u64, parent: u64, times: (u64, u64), values: &Value) -> Sent {
     }
 }
 
-/// Returns the agent's run, span 1, from 0 to 1,000.
 fn agent() -> Sent {
     let values = json!({ "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a" });
     sent(1, 0, (0, 1_000), &values)

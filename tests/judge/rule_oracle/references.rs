@@ -53,8 +53,7 @@ fn in_order(expected: usize, made: &[usize], fits: &dyn Fn(usize, usize) -> bool
     table[expected][made.len()]
 }
 
-/// Returns the highest number of pairs in any order. Each expected call is tried unpaired and with
-/// each free call.
+/// Returns the highest number of pairs in any order.
 fn in_any_order(expected: usize, free: &[usize], fits: &dyn Fn(usize, usize) -> bool) -> usize {
     let Some(last) = expected.checked_sub(1) else {
         return 0;

@@ -22,7 +22,6 @@ pub(crate) mod repetitions;
 #[path = "../../support/spans.rs"]
 pub(crate) mod spans;
 
-/// Returns the current time of both clocks.
 pub(crate) fn now() -> Now {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     Now {
@@ -63,7 +62,6 @@ pub(crate) fn doc_line(line: &str) -> Option<&str> {
     Some(text.strip_prefix(' ').unwrap_or(text))
 }
 
-/// Returns rules with one criterion.
 pub(crate) fn rules_of_case(id: &str, evaluator: &str, fields: &Value) -> Result<Rules, String> {
     let text = json!({ "criteria": [criterion_of_case(id, evaluator, fields)] }).to_string();
     Rules::from_json(&text).map_err(|error| error.to_string())

@@ -25,7 +25,6 @@ pub(crate) fn rules() -> Rules {
     rules_of(json!([order]))
 }
 
-/// Returns rules with these criteria and default settings.
 pub(crate) fn rules_of(criteria: Value) -> Rules {
     let criteria: Vec<Criterion> = serde_json::from_value(criteria).expect("they load");
     Rules::new(criteria)
