@@ -6,7 +6,6 @@ use smallvec::SmallVec;
 
 use crate::extract::equality;
 
-/// Assigns a number to each distinct JSON value; equal values get the same number.
 #[derive(Default)]
 pub(crate) struct Numbering<'v> {
     by_hash: HashMap<u64, SmallVec<[(&'v Value, u32); 1]>>,
@@ -29,7 +28,6 @@ impl<'v> Numbering<'v> {
         number
     }
 
-    /// Returns the number of distinct values.
     pub(crate) fn len(&self) -> usize {
         self.n_values as usize
     }

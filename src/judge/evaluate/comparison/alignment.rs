@@ -26,7 +26,6 @@ pub(crate) struct Alignment<'a> {
     pub(crate) noun: &'static str,
 }
 
-/// One line of an alignment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Entry {
     /// Expected and called.
@@ -192,7 +191,6 @@ impl Alignment<'_> {
     }
 }
 
-/// A piece of an alignment's text.
 struct Item {
     text: String,
     n_entries: usize,
@@ -278,7 +276,6 @@ impl fmt::Display for Alignment<'_> {
     }
 }
 
-/// Returns "was never called", "was called once", "was called 3 times".
 pub(crate) fn was_called(n: usize) -> String {
     if n == 0 {
         "was never called".to_owned()
@@ -287,7 +284,6 @@ pub(crate) fn was_called(n: usize) -> String {
     }
 }
 
-/// Returns "never", "once", "twice", "3 times".
 pub(crate) fn times(n: usize) -> String {
     match n {
         0 => "never".to_owned(),
@@ -307,7 +303,6 @@ pub(crate) fn made_in_order(n_expected: usize, n_others: usize) -> String {
     format!("{made} made in order, {others}")
 }
 
-/// Quotes at most [`MAX_ENTRIES`] names.
 pub(crate) fn quoted(names: &[&str]) -> String {
     let shown = names.iter().take(MAX_ENTRIES).copied().map(code);
     let mut text = shown.collect::<Vec<_>>().join(", ");

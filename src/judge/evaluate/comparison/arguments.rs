@@ -15,7 +15,6 @@ pub(crate) enum Agreement {
     Equal,
 }
 
-/// Returns whether the arguments of a call have the required relation to the expected arguments.
 pub(crate) fn fit(
     expected: &Map<String, Value>,
     call_idx: usize,
@@ -71,7 +70,6 @@ pub(crate) enum KeyDifference {
 }
 
 impl ArgsDifference {
-    /// Compares the arguments key by key.
     pub(crate) fn new(
         expected: &Map<String, Value>,
         actual: Known<&Value>,
@@ -104,8 +102,6 @@ impl ArgsDifference {
         Self::Keys(keys)
     }
 
-    /// Returns the number of keys that differ. If the arguments are unknown or no object, returns
-    /// the number of expected keys.
     pub(crate) fn n_keys(&self, expected: &Map<String, Value>) -> usize {
         match self {
             Self::Unknown | Self::NoObject => expected.len(),

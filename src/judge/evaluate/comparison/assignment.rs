@@ -31,7 +31,6 @@ struct NearestCall {
     difference: Difference,
 }
 
-/// The difference between an expectation and a call with the expected name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Difference {
     Args(ArgsDifference),
@@ -40,7 +39,6 @@ enum Difference {
     ResultDiffers,
 }
 
-/// The expected arguments or result of a call.
 #[derive(Clone, Copy)]
 pub(crate) enum ExpectedPart<'e> {
     Args(&'e Map<String, Value>, Agreement),
@@ -48,7 +46,7 @@ pub(crate) enum ExpectedPart<'e> {
 }
 
 impl ExpectedPart<'_> {
-    /// Returns whether a call has the expected arguments or result. Does not compare names.
+    /// Compares the arguments or the result of a call, but not its name.
     fn fits(self, call: usize, captured: &mut CapturedValues<'_>) -> Tri {
         match self {
             Self::Args(args, agreement) => arguments::fit(args, call, captured, agreement),
@@ -126,7 +124,6 @@ impl ExpectedPart<'_> {
     }
 }
 
-/// Expected calls: each is a tool's name, and the expected arguments or result.
 pub(crate) struct ExpectedCalls<'e> {
     pub(crate) calls: Vec<(&'e str, ExpectedPart<'e>)>,
     /// True if the score is 1 or 0, without partial credit.
@@ -304,7 +301,6 @@ impl ExpectedCalls<'_> {
     }
 }
 
-/// Returns "`pay` was not called", or "`pay` was called once, expected twice".
 fn not_called(name: &str, n_expected: usize, trajectory: &Trajectory) -> String {
     let of_name = trajectory.tool_calls.iter();
     match of_name.filter(|call| *call.name == *name).count() {

@@ -150,7 +150,7 @@ struct Table {
 }
 
 impl Table {
-    /// Walks back from the last cell. Returns the matching pairs and the substituted pairs.
+    /// Returns the matching pairs and the substituted pairs.
     fn pairs(&self, fits: &Fits) -> (Pairs, Pairs) {
         let (mut expected, mut call) = (fits.kinds.len(), fits.n_calls);
         let (mut fitting, mut others) = (Vec::new(), Vec::new());

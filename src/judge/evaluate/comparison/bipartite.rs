@@ -9,7 +9,6 @@ pub(crate) struct Bipartite {
 }
 
 impl Bipartite {
-    /// Fills the table by calling `fits` for every row and column.
     pub(crate) fn new(
         n_rows: usize,
         n_columns: usize,

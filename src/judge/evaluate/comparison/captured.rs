@@ -83,10 +83,8 @@ struct Followed {
 /// with ordinary patterns, four seconds at worst. A pattern of twenty characters can search 20 MiB.
 pub(crate) const MAX_SEARCH: u64 = 128 << 20;
 
-/// Reads arguments and results of a trajectory's calls, and records the reads that failed.
 pub(crate) struct CapturedValues<'a> {
     trajectory: &'a Trajectory,
-    /// The reads that failed so far.
     pub(crate) missing: Missing,
     /// The first value that could not be used.
     pub(crate) unusable: Option<UnusableValue>,
@@ -116,7 +114,6 @@ impl<'a> CapturedValues<'a> {
         }
     }
 
-    /// Runs a search if the budget covers its cost; returns `Maybe` if not.
     pub(crate) fn search(&mut self, cost: u64, search: impl FnOnce() -> bool) -> Tri {
         if !self.spend_searching(cost) {
             return Tri::Maybe;
@@ -132,7 +129,6 @@ impl<'a> CapturedValues<'a> {
         is_left
     }
 
-    /// Spends work from the budget; returns `false` if too little is left.
     pub(crate) fn spend(&mut self, cost: u64) -> bool {
         let searched = self.searched.saturating_add(cost);
         let is_left = searched <= self.max_search;
@@ -142,7 +138,6 @@ impl<'a> CapturedValues<'a> {
         is_left
     }
 
-    /// Returns the arguments of a call as JSON.
     pub(crate) fn args(&mut self, call_idx: usize) -> Known<&'a Value> {
         match self.known(call_idx, false) {
             Some(Some(payload)) => Known::Value(payload.json()),
@@ -151,13 +146,11 @@ impl<'a> CapturedValues<'a> {
         }
     }
 
-    /// Records a call with a value that is not a number although a comparison or a sum needs one.
     pub(crate) fn note_no_number(&mut self, call_idx: usize, path: &ValuePath) {
         let no_number = &mut self.missing.no_number;
         no_number.get_or_insert_with(|| Box::new((call_idx, path.clone())));
     }
 
-    /// Records the call at which a sum gets too many digits.
     pub(crate) fn note_long_sum(&mut self, call_idx: usize, path: &ValuePath) {
         let long_sum = &mut self.missing.long_sum;
         long_sum.get_or_insert_with(|| Box::new((call_idx, path.clone())));
@@ -297,7 +290,6 @@ impl<'a> CapturedValues<'a> {
         self.missing.cut = self.missing.cut.or(Some(call_idx));
     }
 
-    /// Returns whether a call failed.
     pub(crate) fn error(&mut self, call_idx: usize) -> Known<bool> {
         let trajectory = self.trajectory;
         let call = &trajectory.tool_calls[call_idx];

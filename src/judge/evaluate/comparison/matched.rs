@@ -107,7 +107,6 @@ pub(crate) fn alignment(
     entries
 }
 
-/// Returns the name of the kind in the details.
 pub(crate) fn kind_text(kind: EntryKind) -> &'static str {
     match kind {
         EntryKind::Match => "match",

@@ -20,7 +20,6 @@ pub enum Concurrency {
 }
 
 impl Concurrency {
-    /// Returns true for the default.
     pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -48,10 +47,8 @@ pub(crate) struct Intervals {
     concurrency: Concurrency,
 }
 
-/// Limits on the distance of two calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Near {
-    /// At any distance.
     Any,
     /// At most this many nanoseconds between the end of the earlier and the start of the later
     /// call.
@@ -199,7 +196,6 @@ impl Intervals {
         self.untimed[call] || (self.has_untimed && self.concurrency == Concurrency::Reply)
     }
 
-    /// Returns true if there is a call whose time is unknown.
     pub(crate) fn has_unplaced(&self) -> bool {
         self.has_untimed
     }
@@ -225,7 +221,6 @@ impl Intervals {
         (self.start[call], self.begun[call], call)
     }
 
-    /// Returns true if the interval of `x` ends before that of `y` begins.
     pub(crate) fn is_before(&self, x: usize, y: usize) -> bool {
         self.end[x] < self.start[y]
     }

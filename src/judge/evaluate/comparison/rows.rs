@@ -51,7 +51,6 @@ pub struct AlignmentRow {
 }
 
 impl AlignmentRow {
-    /// Creates a row without calls.
     pub(crate) fn new(kind: RowKind) -> Self {
         Self {
             kind,
@@ -63,8 +62,7 @@ impl AlignmentRow {
         }
     }
 
-    /// Creates a row for a rule or a limit: satisfied (`Some(true)`), violated (`Some(false)`) or
-    /// open (`None`).
+    /// Creates a row for a rule or a limit; `None` means open.
     pub(crate) fn kept(kept: Option<bool>, expected: impl Into<String>) -> Self {
         let kind = match kept {
             Some(true) => RowKind::Match,
@@ -89,7 +87,6 @@ impl AlignmentRow {
         self
     }
 
-    /// Sets whether the row counts as a fault.
     pub(crate) fn at_fault(mut self, fault: bool) -> Self {
         self.fault = fault;
         self

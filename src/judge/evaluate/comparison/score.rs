@@ -100,11 +100,8 @@ pub(crate) struct Score<E> {
     pub(crate) fault: Option<CallError>,
     /// True if the rest of a cut trace may contain a call to which the criterion cannot be applied.
     pub(crate) may_fault: bool,
-    /// The reasons why the evaluator may not be able to decide.
     pub(crate) missing: Missing,
-    /// The first value that the criterion could not use.
     pub(crate) unusable: Option<UnusableValue>,
-    /// The criterion's paths at which some call, or no call, has a value.
     pub(crate) paths: PathsSeen,
     pub(crate) n_expected: usize,
     /// The units of work spent on searching texts with patterns.
@@ -114,7 +111,6 @@ pub(crate) struct Score<E> {
 }
 
 impl<E> Score<E> {
-    /// Creates a score with these bounds.
     pub(crate) fn between(value: f64, least: f64, most: f64, evidence: E) -> Self {
         Self {
             value,
@@ -131,7 +127,6 @@ impl<E> Score<E> {
         }
     }
 
-    /// Wraps the evidence; the score stays the same.
     pub(crate) fn map<T>(self, wrap: impl FnOnce(E) -> T) -> Score<T> {
         Score {
             value: self.value,
@@ -149,7 +144,6 @@ impl<E> Score<E> {
     }
 }
 
-/// Returns 1 or 0, the score of an evaluator without partial credit.
 pub(crate) fn all_or_nothing(holds: bool) -> f64 {
     f64::from(u8::from(holds))
 }
@@ -157,14 +151,13 @@ pub(crate) fn all_or_nothing(holds: bool) -> f64 {
 /// A judgement in the form that outputs show.
 #[derive(Debug, Default)]
 pub(crate) struct Rendered {
-    /// The explanation for people.
+    /// The explanation.
     pub(crate) text: String,
     /// The calls to blame, as indices in the trajectory.
     pub(crate) offending: Vec<usize>,
-    /// Rows that show expectations next to calls.
     pub(crate) rows: Vec<AlignmentRow>,
-    /// The evaluator's details, a JSON object. If we reproduce an evaluator of another tool, fields
-    /// that it has, too, have the same names.
+    /// The evaluator's details, a JSON object. Fields that a reproduced evaluator of another tool
+    /// also has keep that evaluator's names.
     pub(crate) details: Value,
 }
 
@@ -182,9 +175,7 @@ impl<E> Score<Option<E>> {
 /// A call that lacks a value that the criterion reads. The rest of a cut trace cannot supply it.
 #[derive(Debug)]
 pub(crate) struct CallError {
-    /// The call, as an index in the trajectory.
     pub(crate) call_idx: usize,
-    /// The mistake and its remedy.
     pub(crate) error: EvaluationError,
 }
 
@@ -192,7 +183,6 @@ pub(crate) struct CallError {
 /// condition, a sum or `same` reads it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct UnusableValue {
-    /// The value's call, as an index in the trajectory.
     pub(crate) call_idx: usize,
     pub(crate) path: String,
     /// Text such as "a number" or "missing".
@@ -215,9 +205,9 @@ pub(crate) enum ReadBy {
     Key,
 }
 
-/// The paths of a criterion at which calls have values, and those at which none has one; other
-/// paths are unknown. Only calls that match the rest of the pattern count. Each mask has one bit
-/// for each of the first 64 paths.
+/// The paths of a criterion at which calls have values, and those at which none has one. A path in
+/// neither mask is unknown. Calls that do not match the rest of the pattern are ignored. A mask has
+/// one bit for each of the first 64 paths.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PathsSeen {
     /// Paths at which some call has a value.
@@ -252,7 +242,6 @@ pub(crate) struct Missing {
     pub(crate) too_long_to_search: bool,
     /// True if the evaluated span has no start or no end, or ends before it starts.
     pub(crate) no_duration: bool,
-    /// The reason why the tokens of model calls, or their number, are unknown.
     pub(crate) unknown_tokens: Option<UnknownTokens>,
     /// The first call whose time is unknown.
     pub(crate) untimed: Option<usize>,
@@ -291,7 +280,6 @@ pub(crate) enum UnknownTokens {
 }
 
 impl Missing {
-    /// Returns true if there are no reasons.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -135,7 +135,6 @@ impl Expectation {
         self.evaluator == Efficiency::NAME
     }
 
-    /// Returns true if the criterion has the expectation's evaluator.
     pub(crate) fn is_for(&self, criterion: &Criterion) -> bool {
         criterion.evaluate.name() == self.evaluator
     }
@@ -161,8 +160,8 @@ impl Expectation {
         criteria.iter().map(replaced).collect()
     }
 
-    /// Returns the criterion [`EXAMPLE`], or its error. It judges the run if no selected criterion
-    /// has the expectation's evaluator.
+    /// Returns the criterion [`EXAMPLE`], or its error. The criterion judges the run if no selected
+    /// criterion has the expectation's evaluator.
     pub(crate) fn on_its_own(&self) -> Applied {
         match self.evaluator(None, EXAMPLE) {
             Ok(evaluator) => Ok(Arc::new(Criterion::of_all(EXAMPLE, evaluator, None))),

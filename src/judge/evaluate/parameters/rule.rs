@@ -39,7 +39,6 @@ macro_rules! templates {
                 }
             }
 
-            /// Returns the rule's fields in a form shared by all templates.
             pub(crate) fn shape(&self) -> RuleShape<'_> {
                 match self {
                     $(Self::$template(fields) => fields.shape(),)+
@@ -123,12 +122,10 @@ impl<'r> RuleShape<'r> {
         }
     }
 
-    /// Returns `a`, and `b` if the rule has one.
     pub(crate) fn kinds(self) -> impl Iterator<Item = &'r Calls> {
         [Some(self.a), self.b].into_iter().flatten()
     }
 
-    /// Returns the patterns of `a` and `b`.
     pub(crate) fn patterns(self) -> impl Iterator<Item = &'r CallPattern> {
         self.kinds().flat_map(Calls::patterns)
     }

@@ -134,7 +134,6 @@ impl Same {
 
 // === as written ===
 
-/// Parses a list of paths; rejects an empty list.
 pub(crate) fn at_least_one_path<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<Same>, D::Error> {

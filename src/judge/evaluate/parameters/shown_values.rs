@@ -55,7 +55,6 @@ impl ShownValues {
             .extend(text.filter(|text| !self.texts.contains(text)));
     }
 
-    /// Adds the details under this key, if there are any.
     pub(crate) fn add_to(self, details: &mut Value, key: &str) {
         if !self.details.is_empty() {
             details[key] = self.details.into();

@@ -7,7 +7,6 @@ use crate::evaluate::parameters::rule::Rule;
 /// Maximum number of violations that are stored with their calls.
 pub(crate) const MAX_LISTED: usize = 100;
 
-/// One check of a rule, on a call or on the whole run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Activation {
     /// True if the rule certainly checks the call, false if that depends on missing evidence.
@@ -20,7 +19,6 @@ pub(crate) struct Activation {
     pub(crate) call: Option<usize>,
 }
 
-/// Counts the activations of a rule.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// The certain activations, with unknown evidence counted as no match.
@@ -58,8 +56,8 @@ pub(crate) enum Lack {
     /// The nearest partner is this many milliseconds away. The number is rounded up, so that it
     /// never equals the exceeded limit.
     TooFar(usize, i64),
-    /// Another call lies between the call and its partner. The second field is the partner, if one
-    /// exists and the rule accepts it.
+    /// Another call lies between the call and its partner. The second field is the partner; `None`
+    /// if there is no partner, or if only the next call could be one.
     InBetween(usize, Option<usize>),
 }
 
@@ -193,7 +191,6 @@ pub(crate) struct Share {
 }
 
 impl RuleFound {
-    /// Returns whether the rule is satisfied; `None` if open.
     pub(crate) fn is_satisfied(&self) -> Option<bool> {
         match (self.n_violations, self.n_open) {
             (0, 0) => Some(true),
@@ -250,7 +247,6 @@ impl RuleFound {
         }
     }
 
-    /// Returns the calls to blame.
     pub(crate) fn offending(&self) -> impl Iterator<Item = usize> {
         let because = self.because.iter().flatten().copied();
         self.violated.iter().copied().chain(because)
@@ -317,7 +313,6 @@ impl Tally {
         }
     }
 
-    /// Returns true if an activation is open.
     pub(crate) fn is_open(&self) -> bool {
         self.n_open > 0
     }

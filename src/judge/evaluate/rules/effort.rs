@@ -33,7 +33,6 @@ pub(crate) enum Limit {
     Tokens,
 }
 
-/// The result of one limit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct LimitFound {
     pub(crate) limit: Limit,
@@ -83,7 +82,6 @@ impl LimitFound {
         }
     }
 
-    /// Returns the text that precedes `actual`.
     pub(crate) fn prefix(&self) -> &'static str {
         if self.at_least { "at least " } else { "" }
     }
@@ -105,7 +103,6 @@ impl Limit {
         }
     }
 
-    /// Returns the unit of `actual`, after a space.
     pub(crate) fn unit(self) -> &'static str {
         match self {
             Self::Duration => " ms",
@@ -143,7 +140,6 @@ struct Made {
 }
 
 impl Made {
-    /// Returns whether both calls have the same name and arguments.
     fn is(self, other: Self) -> Tri {
         match (self.name == other.name, self.args, other.args) {
             (false, ..) => Tri::No,
@@ -313,7 +309,6 @@ impl<'a> EffortLook<'a> {
         }
     }
 
-    /// Assigns numbers to the names and arguments of the calls.
     fn made(&mut self) -> Vec<Made> {
         let mut names: HashMap<&str, u32> = HashMap::new();
         let mut numbering = Numbering::default();
@@ -419,7 +414,6 @@ impl<'a> EffortLook<'a> {
         }
     }
 
-    /// Judges the limit on the duration.
     pub(crate) fn duration(&mut self, most: Period) -> LimitFound {
         let calls = &self.trajectory.tool_calls;
         let untimed = calls.iter().any(|call| call.untimed);
@@ -454,7 +448,6 @@ impl<'a> EffortLook<'a> {
         LimitFound::new(Limit::Duration, kept, is_known.then_some(millis))
     }
 
-    /// Judges a limit on model calls or their tokens.
     pub(crate) fn of_models(&mut self, limit: Limit, most: u32) -> LimitFound {
         let used = &self.trajectory.model_use;
         let tokens = match limit {

@@ -26,7 +26,6 @@ const MAX_PATTERNS: usize = 64;
 /// Maximum number of calls that are compared with a violating call, for the explanation.
 const MAX_NEAR: usize = 8;
 
-/// Judges the calls of one trajectory.
 pub(crate) struct RuleJudge<'a> {
     trajectory: &'a Trajectory,
     pub(crate) reader: CallReader<'a>,
@@ -378,7 +377,6 @@ impl<'a> RuleJudge<'a> {
     }
 }
 
-/// Returns the intervals with time reversed.
 fn backwards<'l>(mirrored: &'l mut Option<Intervals>, intervals: &Intervals) -> &'l Intervals {
     mirrored.get_or_insert_with(|| intervals.mirrored())
 }
@@ -439,7 +437,6 @@ pub(crate) fn most_after_violation(rule: &Rule, concurrency: Concurrency) -> f64
     }
 }
 
-/// Returns true if more calls were made than allowed.
 fn exceeds(found: &RuleFound) -> bool {
     matches!(&found.first, Some((None, Breach::Count { beyond, .. })) if !beyond.is_empty())
 }

@@ -20,7 +20,6 @@ const MAX_PAIRS: usize = 1 << 18;
 /// Maximum number of values that are read at one path, over all calls.
 const MAX_VALUES: usize = 1 << 18;
 
-/// The cached values, by path.
 #[derive(Default)]
 pub(crate) struct ReadPaths<'a> {
     numbering: Numbering<'a>,
@@ -66,9 +65,9 @@ struct Place {
 
 impl<'a> ReadPaths<'a> {
     /// Reads the values at both paths of each `same` entry, for the calls that match. For an entry
-    /// with `compare`, searches for copies between the calls `a` and the calls `b` instead. With
-    /// `own_kind`, also reads the values of such an entry, to compare calls `a`, or calls `b`, with
-    /// each other.
+    /// that requires a copy, instead searches for copies between the calls `a` and the calls `b`.
+    /// With `own_kind`, also reads the values of an entry that requires a copy, because two calls
+    /// of one kind are compared by value.
     pub(crate) fn agreement(
         &mut self,
         same: &[Same],

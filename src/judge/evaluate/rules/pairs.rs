@@ -22,7 +22,6 @@ pub(crate) struct PairRequirement {
     pub(crate) overlap: Overlap,
 }
 
-/// The direction in which a partner is searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     Anywhere,
@@ -33,12 +32,10 @@ pub(crate) enum Direction {
 /// The calls that are forbidden between a call and its partner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Between {
-    /// Any call may come in between.
     Anything,
     /// No call of the first call's kind may come in between, unless that call and the first call
     /// disagree on `same`.
     NotOwnKind,
-    /// No call may come in between.
     Nothing,
 }
 
@@ -281,7 +278,6 @@ impl<'p, 'v> Comparison<'p, 'v> {
         between.min_by_key(|&z| (self.intervals.start[z], z))
     }
 
-    /// Returns whether call `x` satisfies the requirement.
     fn kept(&self, x: usize) -> Tri {
         let is_anywhere = self.requirement.place == Direction::Anywhere;
         let has_partner = if is_anywhere {

@@ -111,7 +111,7 @@ impl RuleExplanation<'_> {
         self.context.trajectory.called(call_idx)
     }
 
-    /// Lists the first of `n_calls` calls.
+    /// Names the first of `n_calls` calls, and counts the rest.
     fn all_called(&self, calls: &[usize], n_calls: usize) -> String {
         const MAX_NAMED: usize = 4;
         let mut text = (calls.iter().take(MAX_NAMED))
@@ -237,7 +237,6 @@ impl RuleExplanation<'_> {
         }
     }
 
-    /// Describes the number of calls made and the number required.
     fn count(&self, breach: &Breach, a: &Calls) -> String {
         let Breach::Count {
             n_made,

@@ -12,7 +12,6 @@ use crate::evaluate::comparison::score::ReadBy;
 use crate::evaluate::parameters::condition::number_of;
 use crate::evaluate::parameters::rule::TotalOf;
 
-/// A sum over calls of one kind.
 pub(crate) struct Total<'t, 'v> {
     pub(crate) rule: &'t TotalOf,
     /// True if there are no times to compare.
@@ -165,7 +164,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// Adds a call's values. Returns `false` if a sum has too many digits.
+    /// Returns `false` if a sum has too many digits.
     fn add(&mut self, counts: Tri, addends: &Addends) -> bool {
         let [plus, minus] = addends.sums;
         let [most, least] = &mut self.possible;

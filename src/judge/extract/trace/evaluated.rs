@@ -85,8 +85,9 @@ fn is_top_span(roles: &SpanRoles<'_>) -> impl Fn(SpanIdx) -> bool {
     }
 }
 
-/// Returns true if the first model request contained an answer from an earlier turn of the session;
-/// `None` if its messages, or those of an earlier request, were not captured.
+/// Returns true if the first captured model request contains an answer from an earlier turn of the
+/// session. `None` if no request was captured, or if a model span without a captured request ended
+/// before that request.
 pub(crate) fn continues_session(roles: &SpanRoles<'_>) -> Option<bool> {
     let models = || (0..roles.spans.len()).filter(|&span_idx| roles.recognised[span_idx].is_model);
     let repeats_answers = |span_idx: SpanIdx| roles.spans[span_idx].repeats_answers;

@@ -329,7 +329,6 @@ impl RequestResults {
     }
 }
 
-/// Returns the tool results in the models' requests and in log records, keyed by call id.
 pub(crate) fn results(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,

@@ -33,7 +33,6 @@ struct Reply {
     step: u32,
 }
 
-/// The results of calls, keyed by call id.
 #[derive(Default)]
 struct Results {
     of_requests: RequestResults,

@@ -1,5 +1,5 @@
-//! Explains for each span how it was interpreted (`inspect --verbose`), so that an unrecognised
-//! framework can be configured in minutes. Costs a second pass, and runs only on request.
+//! Explains for each span how it was interpreted, for `inspect --verbose`. Costs a second pass, so
+//! it runs only on request.
 
 use std::fmt;
 use std::sync::Arc;

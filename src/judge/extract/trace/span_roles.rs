@@ -27,7 +27,6 @@ pub(crate) struct SpanRoles<'a> {
     /// The role that each span has by itself, corrected by the conventions' hooks. Ignored calls
     /// and transfers are removed, and agents are moved to `runs`.
     pub(crate) recognised: Vec<RecognisedSpan<'a>>,
-    /// The role of each span in its trace.
     pub(crate) roles: Vec<Role<'a>>,
     /// The built-in keys that occur in the spans.
     pub(crate) present: KeyBits,
@@ -50,7 +49,6 @@ pub(crate) struct Role<'a> {
     pub(crate) convention: &'a str,
     /// The convention that recognised the span as an agent run, even if it is not one.
     run_convention: Option<ConventionId>,
-    /// The reason why a tool span is not a separate call.
     pub(crate) excluded: Option<Exclusion>,
     /// The run that the span starts or continues.
     pub(crate) own_run: Option<RunIdx>,
@@ -266,7 +264,6 @@ impl<'a> SpanRoles<'a> {
         }
     }
 
-    /// Returns the run, call and model above the children of a span.
     fn above_child_of(&self, parent: SpanIdx) -> Above {
         let role = &self.roles[parent];
         let is_call = self.recognised[parent].call.is_some();
@@ -409,7 +406,6 @@ impl<'a> SpanRoles<'a> {
         spans.filter(|span| span.call.is_some()).count()
     }
 
-    /// Returns the sort key of a span: start, depth, end and span id.
     pub(crate) fn rank(&self, span_idx: SpanIdx) -> (u64, u32, u64, SpanId) {
         (
             self.tree.start[span_idx],

@@ -104,7 +104,7 @@ impl Tree {
     }
 }
 
-/// Breaks every cycle by removing the parent of its first span.
+/// Breaks every cycle by removing the parent of the span with the lowest `rank` in the cycle.
 fn cut_cycles<K: Ord>(parent: &mut [Option<SpanIdx>], rank: impl Fn(SpanIdx) -> K) {
     let mut seen_in = vec![usize::MAX; parent.len()];
     for walk in 0..parent.len() {

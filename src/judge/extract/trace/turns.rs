@@ -86,7 +86,6 @@ impl Turns {
         self.of(owner).get(step as usize).map(|turn| turn.model)
     }
 
-    /// Returns true if the scope has a turn.
     pub(crate) fn any_within(&self, scope: &TurnScope) -> bool {
         self.scopes.binary_search(scope).is_ok()
     }
