@@ -34,7 +34,6 @@ pub struct ModelUse {
 }
 
 impl ModelUse {
-    /// Adds up the model calls of several runs.
     pub(crate) fn sum<'a>(runs: impl Iterator<Item = &'a Self> + Clone) -> Self {
         let mut sum = Self {
             is_usage_kept: runs.clone().all(|run| run.is_usage_kept),
@@ -62,7 +61,6 @@ impl ModelUse {
         sum
     }
 
-    /// Returns `input`, `output` and `total`, in this order.
     pub(crate) fn sums(&mut self) -> impl Iterator<Item = &mut Tokens> {
         [&mut self.input, &mut self.output, &mut self.total].into_iter()
     }

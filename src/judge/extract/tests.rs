@@ -194,7 +194,6 @@ fn names(trajectory: &Trajectory) -> Vec<&str> {
         .collect()
 }
 
-/// Returns the only call of a trace with one span.
 fn only(span: Made) -> ToolCall {
     let mut calls = taken(&[span]).tool_calls;
     assert_eq!(calls.len(), 1);

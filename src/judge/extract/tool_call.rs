@@ -61,7 +61,7 @@ pub struct CapturedParts {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PartOfCall<'c> {
     pub(crate) payload: Option<&'c Payload>,
-    /// True if the call's instrumentation captures such parts.
+    /// True if the call's instrumentation captures this part of calls.
     pub(crate) is_captured: bool,
     /// True if spans missing from a cut trace may contain another value.
     pub(crate) may_change: bool,
@@ -102,7 +102,6 @@ pub(crate) enum KeptPart {
 }
 
 impl ToolCall {
-    /// Returns the result if `is_result`, else the arguments.
     pub(crate) fn part(&self, is_result: bool) -> PartOfCall<'_> {
         let Self {
             captured,
@@ -124,7 +123,6 @@ impl ToolCall {
         }
     }
 
-    /// Returns this call with `lost` in place of its arguments and of its result, where present.
     fn without_values(&self, lost: &Payload) -> Self {
         let lost_if = |payload: &Option<Payload>| payload.as_ref().map(|_| lost.clone());
         Self {
@@ -199,7 +197,6 @@ impl Payload {
         self.kept() != KeptPart::Whole
     }
 
-    /// Returns the extent to which the value was stored.
     pub(crate) fn kept(&self) -> KeptPart {
         self.parsed().1
     }

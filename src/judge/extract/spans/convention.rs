@@ -128,7 +128,6 @@ pub(crate) struct RecognisedSpans<'t, 'a> {
 #[derive(Debug)]
 pub(crate) struct RecognisedSpan<'a> {
     pub(crate) view: View<'a>,
-    /// The call that the span records.
     pub(crate) call: Option<SpanCall<'a>>,
     /// The agent, if the span records an agent's run.
     pub(crate) agent: Option<Cow<'a, str>>,
@@ -138,7 +137,7 @@ pub(crate) struct RecognisedSpan<'a> {
 /// Recognises spans that contain arguments and results of calls in other traces.
 #[derive(Debug)]
 pub(crate) struct CrossTrace {
-    /// Returns true for the names of spans that contain such values.
+    /// Returns true for the name of a span that contains arguments or results.
     pub(crate) carries: fn(&str) -> bool,
     /// Reads arguments and results of calls from the span, each with its call id. The number is the
     /// maximum size of a stored value in bytes.

@@ -437,7 +437,6 @@ pub(super) const METADATA_AGENT: &str = "lc_agent_name";
 pub(super) const METADATA_NODE: &str = "langgraph_node";
 pub(super) const METADATA_STEP: &str = "langgraph_step";
 
-/// Keys of a model's reply.
 pub(super) const REPLIES: &[KeyId] = &[
     OUTPUT_MESSAGES,
     AI_TOOL_CALLS,
@@ -457,7 +456,6 @@ pub(super) const REPLIES: &[KeyId] = &[
     LOG_BODY,
 ];
 
-/// Keys of the number of input tokens.
 pub(super) const INPUT_TOKENS: &[KeyId] = &[
     INPUT_USAGE,
     PROMPT_USAGE,
@@ -467,7 +465,6 @@ pub(super) const INPUT_TOKENS: &[KeyId] = &[
     AI_PROMPT_USAGE,
 ];
 
-/// Keys of the number of output tokens.
 pub(super) const OUTPUT_TOKENS: &[KeyId] = &[
     OUTPUT_USAGE,
     COMPLETION_USAGE,
@@ -495,7 +492,6 @@ pub(super) const CACHE_WRITES: &[KeyId] = &[
     AI_CACHE_WRITE,
 ];
 
-/// Keys of the total number of input and output tokens.
 pub(super) const TOTAL_TOKENS: &[KeyId] =
     &[TOTAL_USAGE, OI_TOTAL_USAGE, LLM_TOTAL_USAGE, AI_TOTAL_USAGE];
 

@@ -206,7 +206,6 @@ impl Recogniser {
         (1..self.kept_since.version).contains(&note.recogniser_version)
     }
 
-    /// Returns true if `tools.ignore` names this tool.
     pub(crate) fn ignores(&self, name: &str) -> bool {
         self.ignored.contains(name)
     }
@@ -283,7 +282,6 @@ fn number(first: u16, position: Option<usize>) -> u16 {
     position.map_or(0, |position| first + position as u16)
 }
 
-/// Returns true for a call that the framework invented.
 pub(crate) fn is_synthesized(found: Recognition) -> bool {
     found.call == SYNTHESIZED
 }
@@ -317,7 +315,6 @@ impl<'a> ConventionRef<'a> {
         }
     }
 
-    /// Reads the agent's name from a span that this convention recognised as an agent run.
     pub(crate) fn agent_run<'s>(self, span: &View<'s>) -> Option<Cow<'s, str>> {
         match self {
             Self::BuiltIn(id) => id.get().agent_run(span),
@@ -326,7 +323,6 @@ impl<'a> ConventionRef<'a> {
         }
     }
 
-    /// Reads the call of a span by this convention.
     pub(crate) fn call<'s>(self, span: &View<'s>) -> SpanCall<'s> {
         match self {
             Self::BuiltIn(id) => id.get().call(span),
@@ -371,7 +367,6 @@ impl CompiledConvention {
         has_all(span, &self.matches)
     }
 
-    /// Returns the name of the tool or agent.
     fn name<'a>(&self, span: &View<'a>) -> Cow<'a, str> {
         let name = self.name_from.and_then(|key| span.text(key));
         let name = name.filter(|name| !name.is_empty());

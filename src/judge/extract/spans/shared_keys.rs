@@ -72,7 +72,6 @@ fn failed(span: &View<'_>) -> bool {
 
 const MAY_NAME_AGENT: KeyBits = KeyBits::new(keys::AGENTS).union(KeyBits::new(&[keys::METADATA]));
 
-/// Returns the agent that a span names as its own.
 pub(crate) fn own_agent<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     if !span.has_any(MAY_NAME_AGENT) {
         return None;
@@ -89,7 +88,6 @@ pub(crate) fn own_agent<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
 const MAY_NAME_SESSION: KeyBits =
     KeyBits::new(keys::SESSIONS).union(KeyBits::new(&[keys::SESSION_BESIDE.1]));
 
-/// Returns the session or conversation that a span names.
 pub(crate) fn own_session<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     if !span.has_any(MAY_NAME_SESSION) {
         return None;

@@ -60,7 +60,6 @@ impl<'a> UsageReport<'a> {
         }
     }
 
-    /// Fills in missing values from another report of the same call.
     pub(crate) fn complete(&mut self, other: Self) {
         self.response_id = self.response_id.or(other.response_id);
         self.n_cached = self.n_cached.max(other.n_cached);
@@ -123,7 +122,6 @@ impl Usage {
         [input, output, input.saturating_add(output)]
     }
 
-    /// Returns the sum of the usage of two model calls.
     pub(crate) fn and(self, other: Self) -> Self {
         let at = [0, 1, 2];
         Self {

@@ -41,7 +41,6 @@ impl<'a> View<'a> {
         self.is_record
     }
 
-    /// Returns the instrumentation scope that created the span.
     pub(crate) fn scope(&self) -> ScopeHash {
         self.scope
     }
@@ -134,7 +133,6 @@ pub(crate) fn is_word(text: &str, word: &str) -> bool {
     text.eq_ignore_ascii_case(word)
 }
 
-/// Returns the value of an event's attribute.
 pub(crate) fn event_value(event: Event<'_>, key: KeyId) -> Option<Raw<'_>> {
     let attribute = event.attributes().find(|attribute| attribute.key == key)?;
     Some(Raw {

@@ -21,7 +21,6 @@ pub(crate) struct CallRecorder<'a> {
 }
 
 impl<'a> CallRecorder<'a> {
-    /// Returns the recorder of a span's call.
     pub(crate) fn of(roles: &'a SpanRoles<'_>, span_idx: SpanIdx) -> Self {
         let span = &roles.spans[span_idx];
         let convention = roles.roles[span_idx].convention;
@@ -43,7 +42,6 @@ pub(crate) struct Capturing<R> {
 }
 
 impl<R: Eq + Hash> Capturing<R> {
-    /// Collects the parts that the calls have.
     pub(crate) fn new<'c>(calls: impl Iterator<Item = (R, &'c ToolCall)>) -> Self
     where
         R: Copy,

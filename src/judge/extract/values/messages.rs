@@ -58,7 +58,6 @@ pub(crate) struct Conversation {
     pub(crate) cut: bool,
 }
 
-/// A tool's result in a [`Conversation`].
 #[derive(Debug)]
 pub(crate) struct ConversationResult {
     pub(crate) call_id: String,
@@ -115,14 +114,12 @@ pub(crate) fn new_messages(list: &str) -> Option<NewMessages> {
     })
 }
 
-/// Returns the calls in a reply, in order.
 pub(crate) fn announced_calls(reply: &Json, max_size: usize) -> Vec<AnnouncedCall> {
     let mut calls = Vec::new();
     find_calls(reply, false, max_size, &mut calls);
     calls
 }
 
-/// Returns the tool results in a request: call id and content.
 pub(crate) fn tool_results(request: &Json, max_size: usize) -> Vec<(String, Payload)> {
     let mut found = Vec::new();
     find_results(request, max_size, &mut found);
@@ -139,7 +136,6 @@ pub(crate) fn tool_result(
     Some((call_id, payload::of_message(content, max_size)))
 }
 
-/// Returns the id of the call that a message answers.
 pub(crate) fn answered_call_id(message: &Map<String, Json>) -> Option<&str> {
     ["id", "tool_call_id", "tool_use_id", "call_id"]
         .iter()

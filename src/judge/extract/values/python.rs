@@ -139,7 +139,6 @@ impl<'a> Parser<'a> {
             .then_some(name)
     }
 
-    /// Parses a dictionary or a set.
     fn braces(&mut self, depth: usize) -> Option<Value> {
         self.eat('{');
         let mut map = Map::new();

@@ -103,13 +103,11 @@ const fn is_equal(one: &str, other: &str) -> bool {
     at == one.len() && at == other.len()
 }
 
-/// Returns true for a convention that instrumentations of several authors use.
 pub(crate) fn is_written_by_many(name: &str) -> bool {
     let mut conventions = CONVENTIONS.iter();
     conventions.any(|convention| convention.written_by_many && convention.name == name)
 }
 
-/// Returns true if the span above a model span of this convention names all calls of the reply.
 pub(crate) fn is_reply_above(name: &str) -> bool {
     let mut conventions = CONVENTIONS.iter();
     conventions.any(|convention| convention.reply_is_above && convention.name == name)
@@ -188,7 +186,6 @@ static BY_FIRST_BYTE: [u32; 256] = {
     by_byte
 };
 
-/// The conventions that recognise log records.
 const OF_RECORDS: u32 = mask!(convention => convention.of_records);
 
 /// The conventions that use each mark.

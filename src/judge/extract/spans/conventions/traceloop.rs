@@ -71,8 +71,8 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
     }
 }
 
-/// Maximum number of calls of a reply that are compared with a failed call. Longer replies are not
-/// searched for its name.
+/// Maximum number of calls of a reply that are compared with a nameless failed call. Longer replies
+/// are not searched for a name.
 const MAX_ASKED: usize = 64;
 
 /// Assigns names to failed calls. In JavaScript, the span of a failed call names only the tool's
