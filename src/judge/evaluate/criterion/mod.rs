@@ -206,7 +206,6 @@ impl TryFrom<WrittenCriterion> for Criterion {
     }
 }
 
-/// Returns the first 12 hex digits of the SHA-256 of the compact JSON with sorted keys.
 fn digest(canonical: Value) -> String {
     hex(&Sha256::digest(sorted(canonical).to_string())[..6])
 }

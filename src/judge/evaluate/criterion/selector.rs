@@ -98,7 +98,6 @@ impl Glob {
         glob_matches(&self.0, text)
     }
 
-    /// Returns the pattern as it was written.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

@@ -410,7 +410,6 @@ impl Evaluate for Constraints {
         }
     }
 
-    /// Returns all patterns, with their paths.
     fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
         let rules = self.rules.iter_mut().enumerate();
         rules

@@ -87,7 +87,6 @@ pub enum Over {
 
 read_with_hints!(ExecutionOrder);
 
-/// The formula of the score.
 enum Mode {
     Exact,
     Ordering,

@@ -71,52 +71,38 @@ macro_rules! evaluators {
                 match self { $(Self::$name(of) => of.warnings(),)+ }
             }
 
-            /// Returns the patterns among the parameters.
             pub(super) fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
                 match self { $(Self::$name(of) => of.patterns_mut(),)+ }
             }
 
-            /// Checks what serde cannot check: fields that contradict each other, and required
-            /// fields that are all missing. The error contains the field's path.
             fn check(&self) -> Result<(), FieldError> {
                 match self { $(Self::$name(of) => of.check(),)+ }
             }
 
-            /// Returns the tools that the parameters name.
             pub(super) fn named_tools(&self) -> Vec<NamedTool<'_>> {
                 match self { $(Self::$name(of) => of.named_tools(),)+ }
             }
 
-            /// Returns the effective threshold, given the written one (0 to 1).
             pub(super) fn threshold(&self, written: Option<f64>) -> f64 {
                 match self { $(Self::$name(of) => of.threshold(written),)+ }
             }
 
-            /// Returns true if the order of the calls matters.
             pub(super) fn reads_order(&self) -> bool {
                 match self { $(Self::$name(of) => of.reads_order(),)+ }
             }
 
-            /// Returns the calls that can permanently violate the criterion.
-            ///
-            /// # Errors
-            /// Returns the reason why no call can permanently violate the criterion.
             pub(super) fn watched(&self) -> Result<WatchedCalls, String> {
                 match self { $(Self::$name(of) => of.watched(),)+ }
             }
 
-            /// Returns true if the evaluator judges model calls.
             pub(super) fn reads_models(&self) -> bool {
                 match self { $(Self::$name(of) => of.reads_models(),)+ }
             }
 
-            /// Returns true if the evaluator limits the duration.
             pub(super) fn reads_duration(&self) -> bool {
                 matches!(self, Self::Efficiency(limits) if limits.max_duration.is_some())
             }
 
-            /// Evaluates a trajectory; spends at most `max_search` units of work on searching
-            /// texts.
             pub(super) fn evaluate(
                 &self,
                 trajectory: &Trajectory,
@@ -230,7 +216,6 @@ pub(super) struct NamedTool<'a> {
 /// The form in which an evaluator names a tool.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ToolName<'a> {
-    /// The exact name.
     Exact(&'a str),
     /// A pattern that matches the tool's calls.
     Of(&'a CallPattern),
@@ -296,7 +281,6 @@ pub(super) struct Judgement<'a> {
 }
 
 impl<'a> Judgement<'a> {
-    /// Returns the trajectory, and the settings that limit which of its values a text may show.
     fn context(&self) -> ExplainContext<'a> {
         ExplainContext {
             trajectory: self.trajectory,
@@ -425,7 +409,6 @@ impl<'a> NamedTool<'a> {
 }
 
 impl<'a> ToolName<'a> {
-    /// Returns true if the name or the pattern matches this tool.
     pub(super) fn matches(self, tool: &str) -> bool {
         match self {
             Self::Exact(name) => name == tool,
@@ -483,7 +466,6 @@ impl<'de> Deserializer<'de> for VariantNames<'_> {
     }
 }
 
-/// Returns the names of the calls, in the order in which they were made.
 fn names_of(trajectory: &Trajectory) -> Vec<&str> {
     trajectory
         .tool_calls

@@ -107,7 +107,6 @@ read_with_hints!(ToolCalls);
 /// their calls. Rows are read only when somebody inspects one run.
 const MAX_SEARCH_FOR_ROWS: u64 = MAX_SEARCH / 8;
 
-/// The findings for all entries.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct EntriesFound {
     /// The result of each `required` entry. For an unsatisfied entry, `n_calls` is the number of
@@ -290,7 +289,6 @@ impl Evaluate for ToolCalls {
         }
     }
 
-    /// Returns all patterns, with their paths.
     fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
         [
             Entry::patterns_mut(&["tool_calls", "required"], &mut self.required),
@@ -596,7 +594,7 @@ impl<'a> Look<'a> {
         EntryFound::new(satisfied, calls.len(), last, satisfied != Tri::Yes)
     }
 
-    /// Returns whether the call has the position that the entry requires.
+    /// Returns whether the call has ended and has the position that the entry requires.
     fn position(&self, entry: &CallPattern, call_idx: usize) -> Tri {
         let call = &self.trajectory.tool_calls[call_idx];
         let cut_short = self.trajectory.cut_short;

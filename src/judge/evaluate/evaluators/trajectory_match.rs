@@ -355,7 +355,6 @@ impl Evaluate for TrajectoryMatch {
 }
 
 impl Matched {
-    /// Returns the value that follows from the counts.
     fn value(&self, score: MatchScore) -> f64 {
         let matched = self.n_matched.unwrap_or_else(|| self.n_unchanged());
         score.value(matched, self.n_expected, self.n_calls)

@@ -72,7 +72,7 @@ struct Tally {
     n_alarms: u64,
     /// The number of evaluations in which the criterion could not use a value.
     n_unusable: usize,
-    /// The description of the first such value.
+    /// The description of the first value that the criterion could not use.
     unusable: Option<String>,
     /// The criterion's paths at which some call, or no call, has a value, in all evaluations.
     paths: PathsSeen,
@@ -367,7 +367,8 @@ impl NamesSeen {
 
     /// Returns a sentence with the criterion's tools that no run called, and the tools that runs
     /// called. A tool whose calls are not expected is included only if another spelling of its name
-    /// was seen. `None` if there is no such tool, or too many tools were seen.
+    /// was seen. `None` if there is nothing to report, or if the list of called tools is
+    /// incomplete.
     fn uncalled(&self, criterion: &Criterion) -> Option<String> {
         if self.tools.is_full {
             return None;

@@ -93,9 +93,7 @@ pub(super) struct Basis {
     /// The missing evidence; only for `not_evaluated`. Boxed because it is rare, and evaluations
     /// are moved often.
     pub(super) missing: Option<Box<Missing>>,
-    /// The first value that the criterion could not use.
     pub(super) unusable: Option<Box<UnusableValue>>,
-    /// The criterion's paths at which some call, or no call, has a value.
     pub(super) paths: PathsSeen,
     /// The call that cannot be judged; only for `error`.
     pub(super) faulty_call: Option<usize>,
@@ -258,7 +256,6 @@ impl Evaluation {
         missing.is_some_and(|missing| missing.earlier_turn.is_some())
     }
 
-    /// Returns the criterion's paths at which some call, or no call, has a value.
     pub(super) fn paths(&self) -> PathsSeen {
         let basis = self.findings.basis.as_ref();
         basis.map_or_else(PathsSeen::default, |basis| basis.paths)

@@ -196,7 +196,6 @@ fn apply(
     }
 }
 
-/// Returns the evaluation of an unusable expectation.
 fn error(invalid: &Arc<InvalidCriterion>, trajectory: &Arc<Trajectory>) -> Evaluation {
     let explanation = invalid.error.message.clone();
     let criterion = JudgedBy::Invalid(invalid.clone());

@@ -24,7 +24,6 @@ pub struct Expectations {
 }
 
 impl Default for Expectations {
-    /// Returns settings without expectations of single runs.
     fn default() -> Self {
         Self {
             from_spans: FromSpans::Off,

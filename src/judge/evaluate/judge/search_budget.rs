@@ -31,7 +31,6 @@ impl Default for SearchBudget {
 }
 
 impl SearchBudget {
-    /// Evaluates a trajectory within the budget.
     pub(super) fn evaluate(
         &mut self,
         criterion: &Criterion,

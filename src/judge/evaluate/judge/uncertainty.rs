@@ -49,7 +49,6 @@ fn incomplete(missing: &Missing, trajectory: &Trajectory) -> Option<String> {
     }
 }
 
-/// Describes the value that is not a number.
 fn no_number(missing: &Missing, trajectory: &Trajectory, explain: &Explain) -> Option<String> {
     let (call_idx, path) = &**missing.no_number.as_ref()?;
     let call = trajectory.tool_calls.get(*call_idx)?;
@@ -65,7 +64,6 @@ fn no_number(missing: &Missing, trajectory: &Trajectory, explain: &Explain) -> O
     ))
 }
 
-/// Describes why a session is incomplete.
 fn not_whole(completeness: CloseReason) -> String {
     let why = match completeness {
         CloseReason::StartUnseen => "it may have begun before its first turn here",
@@ -83,7 +81,6 @@ fn not_whole(completeness: CloseReason) -> String {
     )
 }
 
-/// Lists the reasons why there is no verdict.
 pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory, explain: &Explain) -> String {
     const CAPTURE: &str = "turn on content capture in the agent's instrumentation";
     let name = |call: Option<usize>| Some(code(&trajectory.tool_calls.get(call?)?.name));

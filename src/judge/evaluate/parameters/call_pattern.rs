@@ -126,7 +126,6 @@ impl CallPattern {
         }
     }
 
-    /// Returns all patterns of the call pattern, with their paths below `path`.
     pub(crate) fn patterns_mut(&mut self, path: &[&str]) -> Vec<PlacedPattern<'_>> {
         let placed = |keys: &[&str], pattern| {
             let path = path.iter().chain(keys).map(|key| (*key).to_owned());
@@ -286,7 +285,6 @@ impl CallPattern {
         }
     }
 
-    /// Returns true if a pattern or a condition reads results.
     pub(crate) fn reads_result(&self) -> bool {
         self.result.is_some() || self.conditions.keys().any(|path| path.of_result)
     }
@@ -363,7 +361,6 @@ impl fmt::Display for CallPattern {
 }
 
 impl<'a> CallReader<'a> {
-    /// Creates a reader that spends at most `max_search` units of work on searching.
     pub(crate) fn new(trajectory: &'a Trajectory, max_search: u64) -> Self {
         Self {
             captured: CapturedValues::within(trajectory, max_search),
@@ -382,7 +379,6 @@ impl<'a> CallReader<'a> {
         self.fit_named(pattern, position, call_idx)
     }
 
-    /// Returns whether the name matches.
     pub(crate) fn fits_name(&mut self, pattern: &CallPattern, name: &str) -> Tri {
         search(&pattern.name, name, &mut self.captured)
     }
@@ -540,7 +536,6 @@ impl<L> From<CallPattern> for Entry<L> {
 }
 
 impl<L> Entry<L> {
-    /// Returns all patterns of a list of entries, with their paths.
     pub(crate) fn patterns_mut<'a>(
         list: &[&str],
         entries: &'a mut [Self],
@@ -555,7 +550,6 @@ impl<L> Entry<L> {
             .collect()
     }
 
-    /// Returns the warnings about the patterns of the entries.
     pub(crate) fn warnings(list: &str, entries: &[Self]) -> Vec<String> {
         let entries = entries.iter().enumerate();
         entries
@@ -615,7 +609,6 @@ impl Calls {
             .map(move |(at, pattern)| (place(at), pattern))
     }
 
-    /// Returns all patterns, with their paths below `path`.
     pub(crate) fn patterns_mut(&mut self, path: &[&str]) -> Vec<PlacedPattern<'_>> {
         if self.is_list {
             Entry::patterns_mut(path, &mut self.entries)

@@ -165,7 +165,6 @@ impl Condition {
         }
     }
 
-    /// Returns whether the values at the path satisfy the condition.
     pub(crate) fn fit(
         &self,
         found: &PathValues<'_>,
@@ -313,7 +312,6 @@ impl Condition {
         self.exists == Some(false)
     }
 
-    /// Returns true if null is an allowed value.
     pub(crate) fn takes_null(&self) -> bool {
         self.allowed()
             .is_some_and(|mut allowed| allowed.any(Value::is_null))
@@ -357,7 +355,6 @@ impl Condition {
         self.regex.as_mut()
     }
 
-    /// Returns each operator and its value, for details.
     pub(crate) fn parts(&self) -> Map<String, Value> {
         match serde_json::to_value(self) {
             Ok(Value::Object(parts)) => parts,
@@ -526,7 +523,6 @@ impl fmt::Display for Condition {
 
 // === as written ===
 
-/// Parses `where`; rejects an empty map.
 pub(crate) fn at_least_one_condition<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Where, D::Error> {

@@ -42,7 +42,6 @@ impl Names {
         self.index.len()
     }
 
-    /// Returns the id of each name; `UNEXPECTED` if the name is not in the list.
     pub(crate) fn ids_of<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Vec<u32> {
         names.into_iter().map(|name| self.id_of(name)).collect()
     }

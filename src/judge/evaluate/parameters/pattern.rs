@@ -204,7 +204,6 @@ struct Plain {
 }
 
 impl Pattern {
-    /// Compiles the pattern. The error explains the mistake.
     fn compile(&mut self, max_size: usize) -> Result<(), String> {
         let source = self.source.as_str();
         let ast = ast::parse::ParserBuilder::new()
@@ -463,7 +462,6 @@ impl fmt::Debug for Pattern {
     }
 }
 
-/// Renders the source as code.
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&text::code(&self.source))
