@@ -80,7 +80,6 @@ impl Keys {
 
 struct Section {
     name: String,
-    /// The description of the convention, in paragraphs.
     introduction: String,
     /// Rows that the doc comment contains, such as `- Error: …`.
     told: BTreeMap<String, String>,

@@ -57,7 +57,6 @@ pub struct CapturedParts {
     pub result: bool,
 }
 
-/// The arguments or the result of a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PartOfCall<'c> {
     pub(crate) payload: Option<&'c Payload>,
@@ -91,7 +90,6 @@ pub(super) struct Beginning {
 /// The extent to which a value was stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeptPart {
-    /// The whole value.
     Whole,
     /// A prefix of a text that may be JSON.
     Beginning,
@@ -152,7 +150,6 @@ impl Payload {
         Self::read(text, json, kept)
     }
 
-    /// Creates a payload that is already parsed.
     pub(super) fn read(text: impl Into<Arc<str>>, json: Value, kept: KeptPart) -> Self {
         Self {
             text: text.into(),

@@ -35,7 +35,7 @@ pub(crate) struct Coverage(BTreeMap<String, Row>);
 struct Row {
     versions: BTreeSet<String>,
     n_scenarios: usize,
-    /// For each column: how many items the sessions contain, and how many of them are extracted.
+    /// For each column: the number of expected items, and how many of them are extracted.
     counts: BTreeMap<&'static str, (usize, usize)>,
 }
 
@@ -86,7 +86,6 @@ impl Coverage {
         }
     }
 
-    /// Compares the table with the counts, and the list of gaps with the reasons in `exceptions`.
     pub(crate) fn assert_pages_current(&self, exceptions: &Value) {
         assert_part_current(COUNTS, &self.table());
         assert_part_current(MISSING, &missing(exceptions));

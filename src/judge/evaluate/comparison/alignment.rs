@@ -28,7 +28,6 @@ pub(crate) struct Alignment<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Entry {
-    /// Expected and called.
     Both(usize),
     /// Called, but not expected at this position.
     Called(usize),

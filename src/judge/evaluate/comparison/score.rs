@@ -210,9 +210,7 @@ pub(crate) enum ReadBy {
 /// one bit for each of the first 64 paths.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PathsSeen {
-    /// Paths at which some call has a value.
     pub(crate) somewhere: u64,
-    /// Paths at which no call has a value.
     pub(crate) nowhere: u64,
 }
 

@@ -205,7 +205,6 @@ impl WatchedCalls {
     }
 }
 
-/// A tool that an evaluator names.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NamedTool<'a> {
     pub(super) name: ToolName<'a>,
@@ -213,7 +212,6 @@ pub(super) struct NamedTool<'a> {
     pub(super) is_expected: bool,
 }
 
-/// The form in which an evaluator names a tool.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ToolName<'a> {
     Exact(&'a str),

@@ -464,7 +464,6 @@ fn unsatisfied(pattern: &CallPattern, found: &EntryFound, values: &ShownValues) 
 
 // === Look ===
 
-/// Compares the calls with one entry at a time.
 struct Look<'a> {
     trajectory: &'a Trajectory,
     reader: CallReader<'a>,

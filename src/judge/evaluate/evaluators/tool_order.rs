@@ -84,7 +84,6 @@ pub struct ExpectedTool {
 read_with_hints!(ToolOrder);
 read_with_hints!(ExpectedTool);
 
-/// The result of searching for the expected calls in order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) enum OrderFound {
     /// All expected calls were found; with `exact_match`, there is no other call.

@@ -172,7 +172,6 @@ struct Counted {
     is_unplaced: Vec<bool>,
 }
 
-/// The matching pairs and the substituted pairs.
 struct Paired {
     pairs: Pairs,
     substituted: Pairs,

@@ -94,7 +94,6 @@ struct NamesSeen {
     attributes: BTreeMap<Arc<str>, NameSet>,
 }
 
-/// A bounded set of names.
 #[derive(Debug)]
 struct NameSet {
     names: HashSet<Arc<str>>,

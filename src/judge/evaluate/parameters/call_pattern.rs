@@ -86,7 +86,6 @@ pub(crate) struct CallReader<'a> {
     pub(crate) fault: Option<CallError>,
 }
 
-/// The result of comparing a call with a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fit {
     /// The call certainly matches, certainly does not, or might.

@@ -184,7 +184,6 @@ impl FieldError {
         self
     }
 
-    /// Joins the messages, each with its path.
     pub(crate) fn join(errors: &[Self]) -> String {
         let messages = errors
             .iter()

@@ -341,7 +341,6 @@ fields!(TotalOf, [a], rule => RuleShape {
 });
 
 impl Rule {
-    /// Returns all patterns of the rule, with their paths below `path`.
     pub(crate) fn patterns_mut(&mut self, path: &[&str]) -> Vec<PlacedPattern<'_>> {
         let template = self.template();
         let entries = self.entries_mut().into_iter();

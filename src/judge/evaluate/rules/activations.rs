@@ -128,7 +128,6 @@ impl Breach {
         }
     }
 
-    /// Returns the calls that caused the violation.
     fn because(&self) -> Vec<usize> {
         match self {
             Self::After(lack) | Self::Before(lack, _) => match lack {

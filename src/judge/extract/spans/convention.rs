@@ -67,7 +67,6 @@ pub(crate) type AgentName = for<'a> fn(&View<'a>) -> Option<Cow<'a, str>>;
 /// key.
 #[derive(Debug)]
 pub(crate) struct Kinds {
-    /// The attribute that names the kind.
     pub(crate) kind: Option<KeyId>,
     /// The values of `kind` for a tool call, an agent run and a model call; case is ignored.
     pub(crate) tool: &'static [&'static str],
@@ -216,7 +215,6 @@ impl Convention {
         }
     }
 
-    /// Returns the name of the agent whose run the span is.
     pub(crate) fn agent_run<'a>(&self, span: &View<'a>) -> Option<Cow<'a, str>> {
         let name = match self.agent_run {
             Some(agent_run) => agent_run(span),

@@ -217,7 +217,6 @@ fn flattened_reply(span: &View<'_>, max_size: usize) -> Announcement {
     }
 }
 
-/// Returns the arguments or result in one field of a message.
 fn field_payload(text: &str, cut: bool, max_size: usize) -> Payload {
     let payload = payload::of_message(Json::String(text.to_owned()), max_size);
     if cut { payload.into_cut() } else { payload }

@@ -30,7 +30,6 @@ pub struct Recogniser {
     /// Attributes that selectors read, and those that scores copy.
     readable: Vec<(KeyId, Arc<str>)>,
     expectation_keys: ExpectationKeys,
-    /// True if the token counts of models are read.
     pub(crate) reads_usage: bool,
     /// The calls that can raise an alarm; `None` if no criterion raises alarms.
     watch: Option<Arc<AlarmWatch>>,
@@ -169,7 +168,6 @@ impl Recogniser {
         Self { watch, ..self }
     }
 
-    /// Returns true if the span can raise an alarm.
     pub(super) fn watches(&self, found: Recognition, span: &View<'_>) -> bool {
         let Some(watch) = &self.watch else {
             return false;

@@ -104,7 +104,6 @@ pub(crate) struct GraphNode<'a> {
     step: Option<Cow<'a, str>>,
 }
 
-/// Keys that can name a graph node.
 pub(crate) const MAY_NAME_NODE: KeyBits =
     KeyBits::of_pairs(keys::NODES).union(KeyBits::new(&[keys::METADATA]));
 

@@ -107,7 +107,6 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns true if the attribute equals the word, ignoring case and surrounding quotes.
     pub(crate) fn is(&self, key: KeyId, word: &str) -> bool {
         self.has(key) && self.str(key).is_some_and(|text| is_word(text, word))
     }

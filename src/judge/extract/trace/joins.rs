@@ -15,8 +15,8 @@ use crate::extract::spans::{Recogniser, SpanIdx, model_messages};
 use crate::extract::tool_call::{Payload, ToolCall};
 use crate::extract::values::{AnnouncedCall, Announcement, equality};
 
-/// Completes the drafts from replies and later requests. With `wants_places`, returns the position
-/// of each announced call id among all announcements.
+/// Completes the drafts from replies and later requests. Returns the position of each announced
+/// call id among all announcements; may return none unless `wants_places`.
 pub(crate) fn join(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,

@@ -25,7 +25,6 @@ pub(crate) struct MessageCalls {
     pub(crate) cut: bool,
 }
 
-/// A model's reply, and the owner of its turn.
 struct Reply {
     calls: Vec<AnnouncedCall>,
     span: SpanIdx,

@@ -416,7 +416,7 @@ impl<'a> SpanRoles<'a> {
     }
 
     /// Returns the innermost run if this run only wraps it, as a workflow does, else this run. A
-    /// wrapper has no calls, and the runs directly below it belong to one agent.
+    /// wrapper makes no tool or model call itself, and the runs directly below it have one name.
     pub(crate) fn innermost_of_wrappers(&self, mut run: RunIdx) -> RunIdx {
         if self.runs.iter().all(|inner| inner.parent != Some(run)) {
             return run;
@@ -447,8 +447,8 @@ impl<'a> SpanRoles<'a> {
         has_own
     }
 
-    /// Returns the agent that a span names as its own, or the agent of its turn, or that of the
-    /// enclosing run.
+    /// Returns the agent that a span names as its own, else the agent of its turn, else the agent
+    /// of the enclosing run.
     pub(crate) fn agent_of(&self, span_idx: SpanIdx) -> Option<Cow<'_, str>> {
         let of_turn = || self.turn_agents.get(&span_idx).copied().map(Cow::Borrowed);
         let of_run = |run: RunIdx| Cow::Borrowed(&*self.runs[run].name);
@@ -521,7 +521,6 @@ impl<'a> KnownCall<'a> {
         }
     }
 
-    /// Fills in missing parts from another report of the call.
     fn complete(&mut self, other: Self) {
         self.call_id = self.call_id.take().or(other.call_id);
         self.name = self.name.take().or(other.name);

@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use crate::assemble::{Trace, TraceSpans};
 use crate::extract::spans::SpanIdx;
 
-/// The tree of a trace's spans. All vectors except `parents_first` are indexed by span.
+/// All vectors except `parents_first` are indexed by span.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     pub(crate) parent: Vec<Option<SpanIdx>>,
@@ -60,7 +60,6 @@ impl Tree {
         self.ancestors(span_idx).last().unwrap_or(span_idx)
     }
 
-    /// Returns the spans without a parent in the trace.
     pub(crate) fn tops(&self) -> impl Iterator<Item = SpanIdx> {
         (0..self.parent.len()).filter(|&span_idx| self.parent[span_idx].is_none())
     }

@@ -76,7 +76,7 @@ impl Turns {
     }
 
     /// Returns the number of the owner's turns that had started before a time. A call's step is one
-    /// less.
+    /// less, but at least 0.
     pub(crate) fn started_before(&self, owner: Owner, time: u64) -> usize {
         self.of(owner).partition_point(|turn| turn.start < time)
     }

@@ -68,7 +68,6 @@ pub(crate) fn runs_that_may_merge(roles: &SpanRoles<'_>, gates: &Gates<'_>) -> V
         .collect()
 }
 
-/// Returns the ways in which the evaluated span could change.
 pub(crate) fn of_trajectory(roles: &SpanRoles<'_>, evaluated: SpanIdx) -> TrajectoryUncertainty {
     let span = &roles.spans[evaluated];
     // A run without calls may turn out to be a workflow, which names no agent.
@@ -129,7 +128,6 @@ pub(crate) struct Gates<'a> {
 enum Beneath<'a> {
     /// Calls of one name.
     Calls(&'a str),
-    /// Anything else.
     Mixed,
 }
 
@@ -197,7 +195,7 @@ enum Line {
     Fixed,
     /// Spans of one resource below a missing parent of the same resource.
     Beneath(SpanId),
-    /// Spans of one resource below this span.
+    /// This span, and the spans of its resource below it.
     Under(SpanIdx),
     /// This span only.
     Alone(SpanIdx),

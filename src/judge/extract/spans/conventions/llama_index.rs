@@ -41,7 +41,6 @@ fn agent_field(input: &str) -> Option<&str> {
     Some(&input[start..start + AGENT_FIELD.len() + name_len + 1])
 }
 
-/// Returns the agent whose turn begins with this span.
 fn agent_of_turn<'a>(span: &View<'a>) -> Option<&'a str> {
     if !begins_turn(span.name()) {
         return None;

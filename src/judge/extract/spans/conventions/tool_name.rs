@@ -30,7 +30,6 @@ pub(crate) fn is_named_in(span: &View<'_>, key: KeyId) -> bool {
     !span.names_kind() && span.text(key).is_some()
 }
 
-/// Returns the call of a hand-written span.
 pub(crate) fn named_in<'a>(span: &View<'a>, key: KeyId) -> SpanCall<'a> {
     SpanCall {
         name: span.text(key),
