@@ -64,7 +64,6 @@ struct Expected {
     criteria: Vec<Value>,
     #[serde(default)]
     explain_values: bool,
-    /// The setting `expectations.from_spans`.
     #[serde(default)]
     from_spans: FromSpans,
     /// The entries of the cases file.

@@ -118,7 +118,6 @@ fn calls() -> impl Strategy<Value = Vec<SpanCall>> {
     prop::collection::vec(call, 0..6)
 }
 
-/// Returns the evaluations of each trace as lines of text.
 fn said(judged: &Judged) -> BTreeMap<String, Vec<String>> {
     let mut said: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for evaluation in &judged.evaluations {

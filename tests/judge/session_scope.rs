@@ -323,7 +323,6 @@ impl Process {
         self.pipeline.advance(&self.rules, now)
     }
 
-    /// Feeds a turn that begins and ends at this second, and judges it.
     fn turn(&mut self, number: u64, second: u64, names: &[&str]) -> Judged {
         let spans = turn(number, second, &calls(names));
         self.spans(spans, second)

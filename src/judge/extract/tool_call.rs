@@ -75,7 +75,6 @@ pub struct Payload {
     read: fn(&str) -> (Value, KeptPart),
     /// Boxed because most payloads are never parsed, and calls are moved.
     json: OnceLock<Box<(Value, KeptPart)>>,
-    /// The stored prefix of a cut value, parsed on first use.
     pub(super) beginning: OnceLock<Option<Box<Beginning>>>,
 }
 

@@ -26,7 +26,6 @@ pub(crate) struct Call {
     pub(crate) untimed: bool,
     /// True if only the beginning of the call's arguments and result was stored.
     pub(crate) cut: bool,
-    /// The index of the agent run that made the call.
     pub(crate) run: Option<usize>,
     /// True if the call failed. If omitted, the call succeeded, but with `from_messages` this is
     /// unknown.

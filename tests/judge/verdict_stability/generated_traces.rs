@@ -16,7 +16,6 @@ const AGENTS: &[&str] = &["lead", "helper", "clerk"];
 const LOCAL: u32 = 0x100;
 const REMOTE: u32 = 0x300;
 
-/// Returns a request with one trace.
 pub(crate) fn request(random: &mut Rng) -> Vec<u8> {
     let mut made = Made {
         random,
@@ -70,7 +69,6 @@ struct Made<'a> {
     skews: [i64; 2],
 }
 
-/// A call as its spans report it.
 struct Call {
     name: &'static str,
     id: Option<String>,

@@ -85,7 +85,6 @@ struct Counts {
 }
 
 impl Counts {
-    /// Judges the remaining spans. Compares the verdicts with those on the whole trace.
     fn lose(&mut self, rules: &Rules, left: Vec<Span>, on_whole: &Judged, whose: &str) {
         let now = now();
         let holes = traces_with_holes(&left);

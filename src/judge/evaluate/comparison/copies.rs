@@ -86,7 +86,6 @@ impl<'v> TextLeaves<'v> {
         self.texts.is_empty() && !self.is_open
     }
 
-    /// Returns true if a text is cut, or if more texts may lie behind a cut.
     pub(crate) fn is_cut(&self) -> bool {
         self.is_open || self.texts.iter().any(|text| text.is_cut)
     }

@@ -175,7 +175,6 @@ pub struct PathValues<'v> {
     /// True if there is no value at the path, or none in at least one element under `*`. An empty
     /// list under `*` lacks nothing, and a value behind a cut may exist.
     lacks_value: bool,
-    /// True if the path names a key of arguments that are not a map.
     pub(crate) lacks_map: bool,
     pub(crate) n_visited: u64,
     /// The parts of the arguments or the result that end at a cut.

@@ -115,7 +115,6 @@ macro_rules! evaluators {
                 }
             }
 
-            /// Returns true if the evaluator follows paths into arguments and results.
             pub(super) fn follows_paths(&self) -> bool {
                 match self { $(Self::$name(of) => !of.paths().is_empty(),)+ }
             }
@@ -228,7 +227,6 @@ pub(super) struct FollowedPath<'a> {
 }
 
 impl<'a> FollowedPath<'a> {
-    /// Returns the paths in the conditions of patterns.
     fn of_conditions(
         patterns: impl Iterator<Item = &'a CallPattern>,
     ) -> impl Iterator<Item = Self> {

@@ -110,8 +110,8 @@ const MAX_SEARCH_FOR_ROWS: u64 = MAX_SEARCH / 8;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct EntriesFound {
     /// The result of each `required` entry. For an unsatisfied entry, `n_calls` is the number of
-    /// calls that certainly match. If it is 0, `call_idx` is the first call that matches by name,
-    /// but not by `where`.
+    /// calls that certainly match. If `n_calls` is 0, `call_idx` is the first call that matches by
+    /// name, but not by `where`.
     required: Vec<EntryFound>,
     /// The result of each `disallowed` entry. For a violated entry, `n_calls` is the number of
     /// calls that certainly violate it, and `call_idx` is the first of them.
@@ -129,8 +129,8 @@ struct EntryFound {
     holds: Tri,
     n_calls: usize,
     call_idx: Option<usize>,
-    /// For a required entry that no call matches, the number of calls with its name; `None` if
-    /// counting would exceed the budget, and for all other entries.
+    /// For a required entry that no call certainly matches, the number of calls with its name;
+    /// `None` if counting would exceed the budget, and for all other entries.
     n_named: Option<usize>,
 }
 
@@ -345,7 +345,6 @@ impl Evaluate for ToolCalls {
 }
 
 impl ToolCalls {
-    /// Rejects an entry of `sequence` that reads a result.
     fn check_sequence(&self) -> Result<(), FieldError> {
         for (entry, at) in self.sequence.iter().zip(0_usize..) {
             let mut paths = entry.pattern.conditions.keys();
@@ -519,7 +518,6 @@ impl<'a> Look<'a> {
         Some(n_named)
     }
 
-    /// Returns the calls that certainly match the entry.
     fn fitting(&mut self, entry: &CallPattern) -> Vec<usize> {
         (0..self.trajectory.tool_calls.len())
             .filter(|&call_idx| {

@@ -361,7 +361,6 @@ impl Matched {
 }
 
 impl TrajectoryMatch {
-    /// Rejects fields that do not suit the preset.
     fn check_preset(&self, preset: Preset) -> Result<(), FieldError> {
         let fixed = [
             ("ordered", self.ordered.is_some()),

@@ -247,7 +247,6 @@ impl Tally {
         }
     }
 
-    /// Returns the number of selected trajectories; if none was selected, the number seen.
     fn n_problematic(&self) -> u64 {
         match self.n_matched {
             0 => self.n_seen,

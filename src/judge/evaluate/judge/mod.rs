@@ -105,7 +105,8 @@ fn for_each_application<'a>(
     }
     let judged_by_calls = trajectory.judged_agent_runs();
     let is_judged = |run: usize| judged_by_calls.binary_search(&run).is_ok();
-    // A run that called only models and other agents is judged only by limits on models.
+    // A run that contains other runs, and made only model calls itself, is judged only by limits on
+    // models.
     let any_of_models = criteria.clone().any(reads_models);
     let calls_models =
         |run: usize| any_of_models && trajectory.agent_runs[run].model_use.n_calls > 0;

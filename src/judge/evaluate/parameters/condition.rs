@@ -208,7 +208,6 @@ impl Condition {
             || self.bounds().next().is_some()
     }
 
-    /// Returns true if an operator forbids values.
     fn forbids_values(&self) -> bool {
         self.excluded().is_some() || self.not_contains.is_some()
     }

@@ -156,7 +156,7 @@ pub(in crate::evaluate) struct RuleFound {
     pub(crate) n_open: usize,
     /// The first calls that violate the rule, without duplicates, in order.
     pub(crate) violated: Vec<usize>,
-    /// The calls that caused each violation.
+    /// The calls that caused the violations of each call in `violated`, or of the whole run.
     pub(crate) because: Vec<Vec<usize>>,
     /// The first violation, and its call; `None` for the whole run.
     pub(crate) first: Option<(Option<usize>, Breach)>,

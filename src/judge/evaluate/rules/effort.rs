@@ -42,7 +42,8 @@ pub(in crate::evaluate) struct LimitFound {
     /// Some of the calls that exceed the limit; empty if it is not exceeded, and for limits on the
     /// duration and on models.
     pub(crate) calls: Vec<usize>,
-    /// The number of calls in the repeated block; 1 for all other limits.
+    /// The number of calls in the repeated block; 1 for other limits, and if the limit is not
+    /// exceeded.
     pub(crate) block: usize,
     /// True if `actual` is only a lower bound.
     pub(crate) at_least: bool,
@@ -255,8 +256,8 @@ impl<'a> EffortLook<'a> {
                 .or_default()
                 .push(at);
         }
-        // For each counted call, the previous call of the same name and run, and the length of the
-        // chain that ends with it.
+        // For each counted call, the call of the same name and run that ended last before its
+        // start, and the length of the chain that ends with the counted call.
         let mut previous: Vec<Option<usize>> = vec![None; self.calls.len()];
         let mut longest = [(0_u64, None); 2];
         let mut chains = [vec![0_u64; self.calls.len()], vec![0; self.calls.len()]];

@@ -35,7 +35,6 @@ struct ReadPath {
     too_many: bool,
 }
 
-/// The values of a call at a path.
 enum Found {
     Unknown,
     /// The numbers of the values in ascending order, and a text such as "missing" if a value is

@@ -303,7 +303,6 @@ impl<'p, 'v> Comparison<'p, 'v> {
         }
     }
 
-    /// Returns true if a partner before all other calls would satisfy the rule.
     fn wants_earlier(&self, x: usize) -> bool {
         self.requirement.place == Direction::Before
             && !self.requirement.is_forbidden

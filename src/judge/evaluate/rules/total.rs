@@ -22,7 +22,6 @@ pub(crate) struct Total<'t, 'v> {
     pub(crate) intervals: &'t Intervals,
 }
 
-/// The sums of a call's values.
 #[derive(Debug, Clone, Copy, Default)]
 struct Addends {
     /// The sum of the non-negative values, and the sum of the negative values.

@@ -52,7 +52,6 @@ pub(crate) struct Convention {
     pub(crate) cross_trace: Option<CrossTrace>,
 }
 
-/// The roles that a convention recognises in a span.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct OwnRoles {
     pub(crate) call: bool,

@@ -29,7 +29,6 @@ pub(crate) struct ExpectationKeys {
 }
 
 impl ExpectationKeys {
-    /// Adds the keys that the policy allows to the scan's keys.
     pub(super) fn add(keys: &mut KeySet, policy: SpanExpectationPolicy) -> Self {
         let SpanExpectationPolicy {
             criteria, expect, ..

@@ -89,7 +89,6 @@ fn place_messages(record: &mut Span, kept: &mut KeptAttributesBuilder) -> Option
     Some(())
 }
 
-/// Returns the id of the call that a tool's message answers.
 fn answered_call_id(record: &View<'_>) -> Option<String> {
     let (Value::Str(text) | Value::Json(text)) = record.get(keys::LOG_BODY)? else {
         return None;

@@ -131,7 +131,6 @@ fn is_torn(span: &View<'_>) -> bool {
             .any(|attribute| attribute.key == keys::LOST_REPLY && attribute.value == Value::Str(""))
 }
 
-/// Returns the tool results in the request of this model span or log record.
 pub(crate) fn tool_results(span: &View<'_>, max_size: usize) -> RepeatedResults {
     let mut found = RepeatedResults::default();
     if !span.has_any(MAY_HOLD_RESULTS) {

@@ -44,7 +44,6 @@ impl Interner {
         self.texts[symbol as usize].clone()
     }
 
-    /// Returns the text, allocated once.
     pub(crate) fn shared(&mut self, text: &str) -> Arc<str> {
         let symbol = self.symbol(text);
         self.text(symbol)

@@ -385,7 +385,6 @@ impl Slot {
         self.call.name != call.name || args_differ(self.call.args.as_ref(), call.args.as_ref())
     }
 
-    /// Returns true if the slot announces the draft's call, by id and name.
     fn is_of_id(&self, draft: &Draft) -> bool {
         self.call.call_id.as_deref() == draft.call.call_id.as_deref()
             && (self.call.name == *draft.call.name || draft.poorly_named)

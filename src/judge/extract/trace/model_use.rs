@@ -1,5 +1,5 @@
 //! Counts the model calls of a trace and their tokens. Each token counts once, at the model call
-//! that used it. The total that an agent recorded counts only if no model call was seen in its run;
+//! that used it. The total that an agent recorded counts only if its run made no model call itself;
 //! if other runs have model calls, it only raises the upper bound of the trace.
 
 use hashbrown::HashMap;
@@ -86,8 +86,9 @@ impl ModelUses {
         uses
     }
 
-    /// Adds the totals of agent runs in which no model call was seen. In a trace that was cut
-    /// short, more model calls may arrive.
+    /// Adds the totals of agent runs: to a run that made no model call itself and, unless the run
+    /// contains model calls of other runs, to the trace. In a trace that was cut short, no total is
+    /// certain, because more model calls may arrive.
     fn add_totals(
         &mut self,
         roles: &SpanRoles<'_>,

@@ -126,7 +126,6 @@ pub(crate) fn tool_results(request: &Json, max_size: usize) -> Vec<(String, Payl
     found
 }
 
-/// Returns the tool result that a single message contains.
 pub(crate) fn tool_result(
     message: &Map<String, Json>,
     max_size: usize,
