@@ -211,7 +211,7 @@ fn rules(criterion: &Value) -> Rules {
     Rules::from_json(&text).expect("a valid criterion")
 }
 
-/// Returns the evaluations of a tree, of which only these spans arrive, in this order.
+/// Returns the evaluations of a tree after only the `arriving` spans, in this order.
 fn judged(
     rules: &Rules,
     tree: &[Node],

@@ -12,8 +12,8 @@ use text::{Clean, code, counted};
 const MAX_ENTRIES: usize = 16;
 /// Maximum number of consecutive entries of one kind that are not folded.
 const MAX_RUN: usize = 6;
-/// In a folded run, the number of entries that stay visible: of unexpected calls, the first ones;
-/// of matches, those at each end that borders on a difference.
+/// Number of entries that stay visible in a folded run: the first unexpected calls, or the matches
+/// next to a difference.
 const N_SHOWN_OF_RUN: usize = 2;
 
 pub(crate) struct Alignment<'a> {
@@ -248,7 +248,7 @@ impl Alignment<'_> {
 }
 
 /// Formats both sequences as one: `validate_user, +create_order, check_inventory, -create_order`.
-/// Of a long sequence, shows only the part around the first difference.
+/// Shows only the part of a long sequence around the first difference.
 impl fmt::Display for Alignment<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let items = self.items();

@@ -9,8 +9,8 @@ use crate::extract::{ToolCall, Trajectory};
 /// order is certain. Each line costs one evaluation.
 const MAX_LINES: usize = 32;
 
-/// Returns the calls whose names certainly do not change. With `in_order` their order must be
-/// certain, too. Then each line of calls is one subset, because the order of calls in different
+/// Returns subsets of the calls that missing spans can neither remove nor rename. Without
+/// `in_order`, returns one subset; else one for each line, because the order of calls in different
 /// lines may change.
 pub(super) fn subsets(trajectory: &Trajectory, in_order: bool) -> Vec<Trajectory> {
     let mut lines: BTreeMap<u32, Vec<ToolCall>> = BTreeMap::new();

@@ -146,8 +146,8 @@ impl Pair<'_, '_> {
         answers
     }
 
-    /// Returns true if the time of a call that matters is unknown: of a call of either kind or, if
-    /// nothing may come in between, of any call.
+    /// Returns true if the time of a call that matters is unknown. Calls of either kind matter; if
+    /// nothing may come in between, all calls matter.
     fn has_unplaced(&self, requirement: PairRequirement, intervals: &Intervals) -> bool {
         let [a, b] = self.fits;
         let matters =

@@ -296,7 +296,7 @@ fn adks_answer_in_place_of_a_failed_tool_is_a_failure() {
     };
     assert!(call(&answer).error);
     assert!(!call(&json!({ "response_type": "receipt" })).error);
-    // A tool that reads such a text did not fail.
+    // A tool whose result contains this answer only as a text did not fail.
     assert!(!call(&json!({ "log": answer.to_string() })).error);
 }
 

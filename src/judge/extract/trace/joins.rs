@@ -127,10 +127,10 @@ fn join_replies(
             *joined = true;
         }
     }
-    // A call and an announced call, of which at least one has no id, are matched in order: a turn's
-    // n-th call of a name matches the reply's n-th announced call of that name. Equal arguments
-    // match first, because calls of one turn can start in any order. Calls that have only a class
-    // name come last. They match by their arguments, and only if a single tool has these arguments.
+    // If a call or an announced call has no id, the two are matched in order: a turn's n-th call of
+    // a name matches the reply's n-th announced call of that name. Equal arguments match first,
+    // because calls of one turn can start in any order. Calls that have only a class name come
+    // last. They match by their arguments, and only if a single tool has these arguments.
     for by in [MatchBy::NameAndArgs, MatchBy::Name, MatchBy::Args] {
         for (draft, joined) in drafts
             .iter_mut()

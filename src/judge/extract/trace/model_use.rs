@@ -137,7 +137,7 @@ impl ModelUses {
     }
 }
 
-/// Adds the usage of a call, of which `least` is certain.
+/// Adds the usage of a call, of which at least `least` tokens are certain.
 fn add(model_use: &mut ModelUse, usage: Usage, least: [u64; 3]) {
     let parts = usage.tokens.into_iter().zip(usage.is_whole).zip(least);
     for (tokens, ((n, is_whole), least)) in model_use.sums().zip(parts) {
@@ -180,8 +180,8 @@ fn totals_of_runs(roles: &SpanRoles<'_>) -> Vec<Option<Usage>> {
     totals
 }
 
-/// Spans that were taken for another report of a sibling's model call, but whose usage shows, or
-/// may show, that they report a call of their own.
+/// Model spans that look like further reports of a sibling's model call, but whose usage shows, or
+/// may show, that they report separate calls.
 #[derive(Default)]
 struct CallsBeside {
     /// True if the span certainly reports a separate call, false if it may.

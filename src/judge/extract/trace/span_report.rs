@@ -41,7 +41,8 @@ pub enum SpanRole {
         name: Arc<str>,
         convention: Arc<str>,
     },
-    /// A span marked as a run of this agent directly within such a run, and so part of that run.
+    /// A span that is marked as a run of this agent, directly within a run of this agent. The span
+    /// is part of the enclosing run.
     InnerRun(Arc<str>),
     /// A span that a convention marks as an agent run, but that is none: for example, a plain
     /// completion, or a workflow around agent runs.

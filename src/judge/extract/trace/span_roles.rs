@@ -197,7 +197,8 @@ impl<'a> SpanRoles<'a> {
         }
     }
 
-    /// Returns the whole run that a span records, if its convention writes such spans.
+    /// Returns the whole run that a span records; `None` unless its convention has the hook
+    /// `conversation`.
     pub(crate) fn conversation(&self, span_idx: SpanIdx, max_size: usize) -> Option<Conversation> {
         let convention = self.roles[span_idx].run_convention?.get();
         (convention.conversation?)(&self.recognised[span_idx].view, max_size)

@@ -90,7 +90,8 @@ fn equal_numbers(a: &Number, b: &Number) -> Option<bool> {
     match (Decimal::parse(a.as_str()), Decimal::parse(b.as_str())) {
         (Some(a), Some(b)) if a == b => Some(true),
         (None, None) if a == b && a.as_f64().is_some() => Some(true),
-        // Most programs read such a number as an infinity, so it may equal any other such number.
+        // Most programs read a number outside the range of an `f64` as an infinity, so the value of
+        // the number is not known.
         _ if a.as_f64().is_none() || b.as_f64().is_none() => None,
         _ => Some(false),
     }

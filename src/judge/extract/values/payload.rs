@@ -141,8 +141,8 @@ fn may_be_opened(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }
 
-/// Returns the text of a value without an envelope. Most such texts are never parsed, because no
-/// criterion reads them.
+/// Returns the text of a value without an envelope. Most of these texts are never parsed, because
+/// no criterion reads them.
 fn bare<'a>(raw: Raw<'a>, envelope: Envelope, max_size: usize) -> Option<&'a str> {
     let (Value::Str(text) | Value::Json(text)) = raw.value else {
         return None;
