@@ -19,11 +19,9 @@ pub struct ShareIdx(u16);
 pub enum ShareMeasure {
     /// The number of things: connections, traces, …
     Things,
-    /// The number of bytes.
     Bytes,
 }
 
-/// An amount that a user occupies, in things and in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Held {
     pub n_things: usize,
@@ -48,12 +46,11 @@ impl<K, const N: usize> Default for FairShares<K, N> {
 }
 
 impl<K: Copy + PartialEq, const N: usize> FairShares<K, N> {
-    /// Returns the sum of all shares.
     pub fn total(&self) -> Held {
         self.total
     }
 
-    /// Returns the share of a key, and assigns one to a new key.
+    /// Returns the share of a key; a new key is assigned one.
     pub fn share(&mut self, key: K) -> ShareIdx {
         let own = &self.shares[..self.shares.len().min(N - 1)];
         let known = own.iter().position(|(other, _)| *other == key);
@@ -75,7 +72,6 @@ impl<K: Copy + PartialEq, const N: usize> FairShares<K, N> {
         }
     }
 
-    /// Changes the bytes of one thing in a share.
     pub fn resize(&mut self, share: ShareIdx, before: usize, after: usize) {
         for held in self.held(share) {
             held.n_bytes = held.n_bytes - before + after;
@@ -130,14 +126,13 @@ impl<K: Copy + PartialEq, const N: usize> FairShares<K, N> {
 }
 
 impl ShareIdx {
-    /// Returns the index as a number below the maximum number of shares.
     pub fn idx(self) -> usize {
         self.0.into()
     }
 }
 
 impl Held {
-    /// Returns an amount of one thing with this size.
+    /// Returns an amount of one thing of this size.
     pub fn thing(n_bytes: usize) -> Self {
         Self {
             n_things: 1,

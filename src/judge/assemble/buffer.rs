@@ -69,7 +69,6 @@ pub struct TraceBuffer<M> {
 }
 
 impl<M: Memo> TraceBuffer<M> {
-    /// Creates an empty buffer, whose trace history starts after the warm-up.
     pub fn new(settings: Settings, now: Now) -> Self {
         let settings = settings.of_partition();
         let hasher = SeedableRandomState::random();
@@ -105,8 +104,7 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Creates an empty buffer with the same hashes in each run, so that its filters have the same
-    /// false positives.
+    /// Hashes alike in each run, so that the filters have the same false positives.
     #[cfg(test)]
     pub(super) fn with_fixed_hashes(settings: Settings, now: Now) -> Self {
         let hasher = SeedableRandomState::fixed();
@@ -215,7 +213,6 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Shortens the settle times, because the sidecar is about to stop.
     pub fn shorten_settle(&mut self, settle: Duration) {
         self.timers.shorten_settle(ticks(settle));
     }
@@ -277,7 +274,6 @@ impl<M: Memo> TraceBuffer<M> {
         closed
     }
 
-    /// Closes traces that have reached a limit, until they reach `max_size` bytes.
     pub fn close_limited(&mut self, now: Now, max_size: usize) -> Vec<Closed<M>> {
         let tick = self.tick(now);
         self.forget(now);
@@ -291,15 +287,14 @@ impl<M: Memo> TraceBuffer<M> {
         closed
     }
 
-    /// Returns the total bytes of the traces that a limit closes and that were not returned yet.
+    /// Bytes of the traces that a limit closes and that were not returned yet.
     pub fn closing_size(&self) -> usize {
         self.closing_size
     }
 
-    /// Makes all traces due, in the order of first arrival. A trace that may be done closes with
-    /// the reason `RootEnded`, and a trace that reached a limit closes with this limit as the
-    /// reason. All other traces close with the reason `otherwise` (`Shutdown`, or `NoRoot` at the
-    /// end of replay's input).
+    /// Makes all traces due, in the order of first arrival. A trace that is done closes as
+    /// `RootEnded`, a trace that reached a limit with this limit as the reason, and any other trace
+    /// as `otherwise` (`Shutdown`, or `NoRoot` at the end of replay's input).
     pub fn make_all_due(&mut self, otherwise: CloseReason, now: Now) {
         let tick = self.tick(now);
         let mut slots: Vec<(u64, Slot)> = self
@@ -363,7 +358,6 @@ impl<M: Memo> TraceBuffer<M> {
             .fill(self.hasher.hash_one(buffered.trace_id), buffered, tick);
     }
 
-    /// Returns the numbers and sizes of the buffered traces.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats {
             n_open: self.shares.n_traces(),
@@ -485,15 +479,13 @@ impl<M: Memo> TraceBuffer<M> {
         self.timers.close_now(slot, tick);
     }
 
-    /// Returns true if the trace may be done: a top span has ended, no top span is open, and no
-    /// local parent is missing.
+    /// Returns true if a settling trace is done (see `TraceShape::is_quiet`).
     fn is_quiet(&self, slot: Slot) -> bool {
         let trace = self.open.get(slot);
         let trace = trace.filter(|trace| trace.quiet.is_some());
         trace.is_some_and(|trace| trace.spans.is_quiet(&self.hasher))
     }
 
-    /// Stops the settling of a trace that is not done, until the next span.
     fn wait_for_spans(&mut self, slot: Slot, tick: Tick) {
         if let Some(trace) = self.open.get_mut(slot) {
             (trace.quiet, trace.settled_in_vain) = (None, true);
@@ -501,7 +493,6 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Returns the reason for which a trace is being closed.
     fn limit_of(&self, slot: Slot) -> CloseReason {
         self.open
             .get(slot)
@@ -558,7 +549,6 @@ impl<M: Memo> TraceBuffer<M> {
     }
 }
 
-/// Returns the Unix time of a tick; `now` must not be earlier.
 fn unix_nanos(tick: Tick, now_tick: Tick, now: Now) -> u64 {
     now.unix_nanos.saturating_sub(now_tick.saturating_sub(tick))
 }

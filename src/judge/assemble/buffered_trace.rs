@@ -15,11 +15,10 @@ use super::{CloseReason, Closed, Memo, Settings, Trace};
 #[derive(Debug)]
 pub(super) struct BufferedTrace<M> {
     pub(super) trace_id: TraceId,
-    /// The sender of the first span.
     pub(super) sender: TraceSender,
     /// True if several peers sent spans of the trace.
     pub(super) has_several_senders: bool,
-    /// The share that the trace counts against while it is open.
+    /// Only of an open trace.
     pub(super) share: BudgetShare,
     pub(super) spans: TraceSpans,
     pub(super) memo: M,
@@ -31,10 +30,9 @@ pub(super) struct BufferedTrace<M> {
     /// change of the replicas. If a span of the trace started earlier, the trace may have been
     /// judged before and forgotten.
     pub(super) memory_unix_nanos: u64,
-    /// The arrival of the first span.
     pub(super) opened: Tick,
     pub(super) arrival: u64,
-    /// The first journal record with spans of the trace; 0 without a journal.
+    /// 0 without a journal.
     pub(super) first_record: u64,
     /// The kind of top span that may have ended, which decides the settle time; `None` if the trace
     /// does not settle.
@@ -47,7 +45,6 @@ pub(super) struct BufferedTrace<M> {
     pub(super) is_watched: bool,
     /// True if the trace has changed since it was last judged for alarms.
     pub(super) has_changed: bool,
-    /// Total cost in KiB of the judgements of the trace while it was open.
     pub(super) judged_kib: u32,
     /// The reason for which the trace is being closed, whatever spans arrive.
     pub(super) closing: Option<CloseReason>,
@@ -63,13 +60,12 @@ impl<M: Memo> BufferedTrace<M> {
         if self.has_several_senders { SEVERAL_PEERS } else { self.sender.peer }
     }
 
-    /// Moves the spans into a trace to be judged. Move them back after judging.
+    /// Moves the spans into a trace to be judged. The caller moves them back after judging.
     pub(super) fn lend(&mut self, reason: CloseReason, hasher: &SeedableRandomState) -> Trace {
         let spans = std::mem::take(&mut self.spans);
         self.trace(reason, spans, hasher)
     }
 
-    /// Returns the trace to judge, with copies of the spans.
     pub(super) fn copy(&self, reason: CloseReason, hasher: &SeedableRandomState) -> Trace {
         self.trace(reason, self.spans.clone(), hasher)
     }

@@ -41,7 +41,7 @@ impl FifoTimers {
         timers
     }
 
-    /// Adds empty queues up to `n_queues` queues, at most 65,535.
+    /// Adds empty queues until there are `n_queues`, at most 65,535.
     pub(crate) fn grow(&mut self, n_queues: usize) {
         let empty = Ends {
             first: NONE,
@@ -93,7 +93,6 @@ impl FifoTimers {
         };
     }
 
-    /// Cancels a slot's wait, if it has one.
     #[inline]
     pub(crate) fn cancel(&mut self, slot: Slot) {
         let Some(link) = self
@@ -117,7 +116,7 @@ impl FifoTimers {
         }
     }
 
-    /// Returns the slot that has waited longest in a queue, and the start of its wait.
+    /// Returns the slot that has waited longest, and the start of its wait.
     pub(crate) fn first(&self, queue: usize) -> Option<(Slot, Tick)> {
         let first = self.ends[queue].first;
         (first != NONE).then(|| (first, self.links[first as usize].since))

@@ -7,7 +7,6 @@ use super::fifo_timers::Tick;
 /// Maximum 64-bit words in each filter: 512 KiB.
 const MAX_WORDS: usize = 1 << 16;
 
-/// The number of bits that are set for a hash.
 const N_PROBES: u64 = 10;
 
 /// The filter's bits per hash: a full filter has a false positive for one of 11,000 hashes, a
@@ -83,7 +82,6 @@ impl ForgottenTraces {
         dropped
     }
 
-    /// Returns the bytes used.
     pub(crate) fn size(&self) -> usize {
         size_of_val(&*self.current.words) + size_of_val(&*self.earlier.words)
     }

@@ -129,12 +129,11 @@ pub struct Trace {
     pub arrival: u64,
 }
 
-/// The result of inserting a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inserted {
     /// The span is part of a trace that has not been reported.
     Taken,
-    /// An equal or winning version of the span was known, so nothing has changed.
+    /// An equal or winning version of the span was known, so nothing changed.
     Known,
     /// The span is part of a trace that was reported before. If the trace was closed, it is
     /// reopened until it settles again.
@@ -149,7 +148,6 @@ pub enum Inserted {
 
 /// The pipeline's memo of a trace: its reported results.
 pub trait Memo: Default {
-    /// The bytes on the heap.
     fn size(&self) -> usize;
 }
 
@@ -159,9 +157,8 @@ pub trait Memo: Default {
 #[must_use = "a trace that is not handed back is not remembered, and its late spans are lost"]
 pub struct Closed<M> {
     pub trace: Trace,
-    /// The memo of the last report; the default if there is none.
+    /// The memo of the last report, or the default.
     pub memo: M,
-    /// True if the trace is reported for the first time.
     pub first: bool,
     /// The trace's sender; an anonymous peer if several peers sent spans.
     pub peer: PeerId,
@@ -195,18 +192,15 @@ impl<M: Memo> Closed<M> {
     }
 }
 
-/// The numbers and sizes of the buffered traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
     /// Open traces, except those that a limit closes and `close_due` has not returned yet.
     pub n_open: usize,
     /// Bytes of the traces that `n_open` counts.
     pub open_size: usize,
-    /// Remembered traces.
     pub n_recent: usize,
     /// Remembered traces whose spans are still stored.
     pub n_recent_whole: usize,
-    /// Bytes of the remembered traces.
     pub recent_size: usize,
     /// Traces that are not open and had spans forwarded unscored, without those beyond the limit.
     pub n_unscored: usize,
@@ -216,9 +210,7 @@ pub struct Stats {
 /// one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TornTraces {
-    /// The number of torn traces that were closed.
     pub n_traces: usize,
-    /// Services whose traces have begun or ceased to arrive torn.
     pub changes: Vec<TornService>,
 }
 

@@ -2,7 +2,6 @@
 
 use otlp::span::TraceId;
 
-/// One of several equal partitions of all traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Partition {
     index: usize,
@@ -25,10 +24,10 @@ impl Partition {
         })
     }
 
-    /// Returns the index of a trace's partition among `n_partitions`.
+    /// Returns the index of a trace's partition.
     ///
     /// The hash has no key. A sender that chooses its ids so that all traces fall to one partition
-    /// gains nothing: its traces have only that partition's pipeline and part of the memory.
+    /// gains nothing: all its traces share that partition's pipeline and its part of the memory.
     pub fn index_of(trace_id: TraceId, n_partitions: usize) -> usize {
         if n_partitions <= 1 {
             return 0;
@@ -43,7 +42,6 @@ impl Partition {
         ((u128::from(hash) * n_partitions as u128) >> 64) as usize
     }
 
-    /// Returns true if the trace belongs to this partition.
     pub fn holds(self, trace_id: TraceId) -> bool {
         Self::index_of(trace_id, self.n_partitions) == self.index
     }
@@ -56,7 +54,6 @@ impl Partition {
         self.n_partitions
     }
 
-    /// Returns true if there is no other partition.
     pub fn is_whole(self) -> bool {
         self.n_partitions == 1
     }

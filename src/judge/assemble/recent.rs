@@ -26,11 +26,10 @@ pub(super) struct RecentlyClosed<M> {
     index: HashTable<Slot>,
     /// The shares of the peers: all entries, and the bytes of their spans.
     shares: FairShares<PeerId>,
-    /// All entries in the order of their closing times, or of the last late spans after their spans
-    /// were dropped, with a queue for each peer.
+    /// All entries, in the order of their closing times, with a queue for each peer. An entry
+    /// without spans moves to the end when a late span arrives.
     order: FifoTimers,
-    /// The entries that have their spans, in the order of their closing times, with a queue for
-    /// each peer.
+    /// The entries that have their spans, in the same order.
     whole: FifoTimers,
     n_whole: usize,
     /// A lower bound of the next expiry.
@@ -95,7 +94,6 @@ impl<M: Memo> RecentlyClosed<M> {
         self.none_expires_before = self.none_expires_before.min(now.saturating_add(self.ttl));
     }
 
-    /// Stores a judged trace, unless its entry was forgotten.
     pub(super) fn fill(&mut self, hash: u64, trace: Box<BufferedTrace<M>>, now: Tick) {
         let Some(slot) = self.find(hash, &trace.trace_id) else {
             return;
@@ -114,21 +112,18 @@ impl<M: Memo> RecentlyClosed<M> {
         self.forget_spans();
     }
 
-    /// Changes the size limit and drops the spans beyond it; the next [`Self::forget`] forgets
-    /// entries.
     pub(super) fn resize(&mut self, max_size: usize) {
         self.max_size = max_size;
         self.forget_spans();
     }
 
-    /// Returns true if the spans of a remembered trace were dropped because memory was full.
     pub(super) fn is_forgotten(&self, slot: Slot) -> bool {
         self.entries
             .get(slot)
             .is_some_and(|entry| entry.is_forgotten)
     }
 
-    /// Finds a remembered trace. If its spans are gone, only the hash is compared.
+    /// If the spans of a remembered trace are gone, only its hash is compared.
     pub(super) fn find(&self, hash: u64, trace_id: &TraceId) -> Option<Slot> {
         let is_it = |entry: &ClosedTrace<M>| {
             entry.hash == hash
@@ -142,12 +137,10 @@ impl<M: Memo> RecentlyClosed<M> {
             .copied()
     }
 
-    /// Returns a remembered trace, if it still has its spans.
     pub(super) fn get(&self, slot: Slot) -> Option<&BufferedTrace<M>> {
         self.entries.get(slot)?.trace.as_deref()
     }
 
-    /// Returns the oldest journal record needed by each trace that has its spans.
     pub(super) fn needed_records(&self) -> impl Iterator<Item = u64> {
         let slots = self.entries.slots();
         slots.filter_map(|slot| Some(self.get(slot)?.first_record))
@@ -161,7 +154,6 @@ impl<M: Memo> RecentlyClosed<M> {
         }
     }
 
-    /// Removes a trace that is being reopened.
     pub(super) fn take(&mut self, slot: Slot) -> Option<Box<BufferedTrace<M>>> {
         let trace = self.drop_spans(slot);
         self.remove(slot);
@@ -219,8 +211,6 @@ impl<M: Memo> RecentlyClosed<M> {
         self.shares.total().n_bytes + self.entries.len() * ENTRY_SIZE + self.forgotten.size()
     }
 
-    /// Returns the maximum number of entries. If there are more than `MIN_ENTRIES`, the entries
-    /// without their spans use at most half of the memory.
     fn max_entries(&self) -> usize {
         let with_room = (self.max_size / 2 / ENTRY_SIZE).max(MIN_ENTRIES);
         self.max_traces.min(with_room)
@@ -249,8 +239,7 @@ impl<M: Memo> RecentlyClosed<M> {
         forgotten
     }
 
-    /// Drops the spans of the heaviest peer's oldest traces until the buffer is within its size
-    /// limit.
+    /// Drops spans, the heaviest peer's oldest first, until the buffer is within its size limit.
     fn forget_spans(&mut self) {
         while self.n_whole > 0 && self.size() > self.max_size {
             let heaviest = self.shares.heaviest(ShareMeasure::Bytes);
@@ -273,7 +262,7 @@ impl<M: Memo> RecentlyClosed<M> {
         Some(trace)
     }
 
-    /// Removes an entry without spans; returns its hash.
+    /// Removes an entry whose spans were taken; returns its hash.
     fn remove(&mut self, slot: Slot) -> Option<u64> {
         let entry = self.entries.remove(slot)?;
         self.shares.release(entry.share, Held::thing(0));

@@ -19,7 +19,6 @@ pub(super) struct SharedResources {
     last: Option<(Arc<Resource>, SharedResource)>,
 }
 
-/// A trace's reference to a resource.
 #[derive(Debug, Clone)]
 pub(super) struct SharedResource {
     pub(super) resource: Arc<Resource>,
@@ -28,8 +27,7 @@ pub(super) struct SharedResource {
 }
 
 impl SharedResources {
-    /// Returns the shared form of a resource. Equal resources have one shared form, unless they
-    /// exceed a limit.
+    /// Returns the shared form of a resource. Equal resources share one form, within the limits.
     pub(super) fn share(&mut self, resource: &Arc<Resource>) -> &SharedResource {
         // Drop the cached resource before the search, because the cache's reference would make the
         // resource seem to be in use.

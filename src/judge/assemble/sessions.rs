@@ -1,5 +1,5 @@
-//! Stores the turns of each session, each a separate trace, and the tools that they called. A turn
-//! that lacks a call then does not fail if an earlier turn made the call.
+//! Stores the turns of each session, each a separate trace, and the tools that they called, so that
+//! a turn does not fail for a call that an earlier turn made.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -23,7 +23,6 @@ const MAX_NAMES: usize = u64::BITS as usize;
 const MAX_REVISED: usize = 8;
 const MAX_NAME_SIZE: usize = 128;
 
-/// Bytes of a session in the index and the queues.
 const ENTRY_SIZE: usize = 64;
 /// Bytes that the allocator and the reference counts add to a shared name.
 const NAME_SIZE: usize = 32;
@@ -43,7 +42,6 @@ pub struct Sessions {
     index: HashMap<u64, Slot>,
     sessions: Slab<Session>,
     shares: Shares,
-    /// A queue for each peer.
     order: FifoTimers,
     max_size: usize,
     /// The start of the session history (Unix time).
@@ -81,11 +79,9 @@ struct KnownTurn {
     reaches_back: bool,
     /// True if all calls of the turn are known.
     is_whole: bool,
-    /// The names in `Session::names` that the turn called, one bit for each name.
     names: u64,
 }
 
-/// A trace that is a turn of a session.
 #[derive(Debug)]
 pub struct Turn<'a> {
     pub service: &'a str,
@@ -95,23 +91,18 @@ pub struct Turn<'a> {
     pub start_unix_nanos: u64,
     /// True if the first model request repeated answers of earlier turns; `None` if unknown.
     pub continues: Option<bool>,
-    /// True if all calls of the turn are known.
     pub is_whole: bool,
-    /// The sender of the trace.
     pub peer: PeerId,
 }
 
-/// The known turns that precede a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierTurns {
     /// The number of known turns; there may have been more.
     pub n_turns: usize,
-    /// The tools that the turns called.
     pub names: Vec<Arc<str>>,
     pub seen: TurnsSeen,
 }
 
-/// The extent to which the earlier turns of a session were seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TurnsSeen {
     /// All turns were seen completely.
@@ -140,25 +131,22 @@ impl Sessions {
         }
     }
 
-    /// Changes the memory limit.
     pub(crate) fn resize(&mut self, max_size: usize) {
         self.max_size = max_size;
         self.forget();
     }
 
-    /// Returns the total bytes of the sessions.
     pub(crate) fn size(&self) -> usize {
         self.shares.size()
     }
 
-    /// Remembers that spans of any session may have been lost.
+    /// Records that any session may have lost spans.
     pub(crate) fn miss(&mut self, now: Now) {
         self.memory_unix_nanos = self.memory_unix_nanos.max(now.unix_nanos);
         self.missed_unix_nanos = self.memory_unix_nanos;
     }
 
-    /// Records a turn and the tools that it called. Returns the next later turns whose verdicts may
-    /// change, at most `MAX_REVISED`.
+    /// Returns the next later turns whose verdicts may change, at most `MAX_REVISED`.
     pub(crate) fn note<'n>(
         &mut self,
         turn: &Turn<'_>,
@@ -276,7 +264,7 @@ impl Sessions {
 }
 
 impl Session {
-    /// Records the turn. Returns true if this changed the session.
+    /// Returns true if the turn changed the session.
     fn note<'n>(
         &mut self,
         turn: &Turn<'_>,

@@ -9,11 +9,8 @@ use super::partition::Partition;
 pub struct Sizes {
     /// Maximum bytes of one trace, at most [`Settings::MAX_SIZE_LIMIT`].
     pub trace: usize,
-    /// Maximum bytes of all open traces.
     pub open: usize,
-    /// Maximum bytes of all recently closed traces.
     pub recent: usize,
-    /// Maximum bytes of the turns of all sessions.
     pub sessions: usize,
 }
 
@@ -62,7 +59,7 @@ pub struct Settings {
     pub size_limit: usize,
     /// Maximum number of open traces, and of remembered traces that had spans forwarded unscored.
     pub max_open_traces: usize,
-    /// Maximum bytes of all open traces.
+    /// Maximum bytes of all open traces together.
     pub max_open_size: usize,
     /// Maximum number of remembered closed traces.
     pub max_recent_traces: usize,
@@ -78,7 +75,6 @@ impl Settings {
     /// attributes can address.
     pub const MAX_SIZE_LIMIT: usize = 2 << 30;
 
-    /// Returns the limits of one partition.
     pub(super) fn of_partition(mut self) -> Self {
         let n_partitions = self.partition.n_partitions();
         self.max_open_traces = self.max_open_traces.div_ceil(n_partitions);

@@ -17,7 +17,6 @@ use super::timers::ticks;
 /// shape was computed.
 #[derive(Debug, Clone, Default)]
 pub struct TraceShape {
-    /// The index of each span's parent.
     parent: SmallVec<[Parent; 16]>,
     /// True for a span with an agent run or a model span among its descendants. Empty unless a
     /// remote parent is missing: only then do top spans depend on their descendants.
@@ -132,7 +131,6 @@ impl TraceShape {
         spans.filter_map(move |(at, span)| is_top(at, span).then_some(span))
     }
 
-    /// Returns the spans that name a parent which has not arrived.
     fn missing_parents<'s>(
         &self,
         spans: &'s [SpanRow],

@@ -36,7 +36,6 @@ impl BudgetShare {
         self.peer() * SERVICES + self.service.idx()
     }
 
-    /// Returns the index of the peer's share.
     pub(crate) fn peer(self) -> usize {
         self.peer.idx()
     }
@@ -50,17 +49,15 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Returns the number of traces that count against the budget.
     pub(crate) fn n_traces(&self) -> usize {
         self.peers.total().n_things
     }
 
-    /// Returns the bytes of the traces that count against the budget.
     pub(crate) fn size(&self) -> usize {
         self.peers.total().n_bytes
     }
 
-    /// Counts a trace, and returns the share that it counts against.
+    /// Counts a trace and returns the share that it counts against.
     pub(crate) fn open(&mut self, sender: TraceSender, size: usize) -> BudgetShare {
         let peer = self.peers.share(sender.peer);
         if peer.idx() == self.services.len() {
@@ -73,13 +70,11 @@ impl Shares {
         share
     }
 
-    /// Stops counting a trace.
     pub(crate) fn close(&mut self, share: BudgetShare, size: usize) {
         self.peers.release(share.peer, Held::thing(size));
         self.services[share.peer()].release(share.service, Held::thing(size));
     }
 
-    /// Records the new size of a trace.
     #[inline]
     pub(crate) fn resize(&mut self, share: BudgetShare, before: usize, after: usize) {
         self.peers.resize(share.peer, before, after);

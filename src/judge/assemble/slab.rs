@@ -1,6 +1,5 @@
 //! A slab, which stores values under small numbers and reuses freed numbers.
 
-/// The number of a value in a slab.
 pub(crate) type Slot = u32;
 
 #[derive(Debug)]

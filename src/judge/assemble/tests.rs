@@ -1,6 +1,5 @@
-//! Tests the rules of docs/design.md#when-is-a-trace-done by example, beginning with traces that no
-//! limit affects. These tests do not prove that every order ends in the same revision; `properties`
-//! does.
+//! Tests the rules of docs/design.md#when-is-a-trace-done by example, first those that no limit
+//! affects. These tests do not prove that every order ends in the same revision; `properties` does.
 
 mod fixture;
 mod late;

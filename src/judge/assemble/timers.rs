@@ -17,7 +17,6 @@ pub(super) enum Quiet {
     Remote,
 }
 
-/// The timer that has fired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
     /// The settle time is over. The caller checks that a top span has ended and no local parent is
@@ -53,7 +52,6 @@ pub(super) struct Timers {
 const IDLE: usize = 2;
 const CLOSING: usize = 3;
 
-/// The number of queues of each share: all queues of `quiet` except the last.
 const QUEUES_OF_SHARE: usize = CLOSING;
 
 /// Converts a duration to ticks; `Tick::MAX` (584 years) means never.
@@ -77,7 +75,7 @@ impl Timers {
         }
     }
 
-    /// Shortens the settle times. Waits retain their start, so the queues remain sorted.
+    /// Shortens the settle times. Waits keep their start, so the queues remain sorted.
     pub(super) fn shorten_settle(&mut self, settle: Tick) {
         for delay in self.quiet_delays[..2]
             .iter_mut()
@@ -87,7 +85,6 @@ impl Timers {
         }
     }
 
-    /// Starts the timers of a trace that was opened or reopened.
     pub(super) fn open(&mut self, slot: Slot, share: BudgetShare, quiet: Option<Quiet>, now: Tick) {
         self.by_share.grow((share.number() + 1) * QUEUES_OF_SHARE);
         self.age.start(0, slot, now);
@@ -124,7 +121,7 @@ impl Timers {
         }
     }
 
-    /// Stops the settling of a trace. Its inactivity timer continues from its last span.
+    /// Stops the settling. The inactivity timer continues from its last span.
     pub(super) fn wait_for_spans(&mut self, slot: Slot, share: BudgetShare, now: Tick) {
         self.quiet.cancel(slot);
         self.settling.cancel(slot);
@@ -132,7 +129,6 @@ impl Timers {
             .start(share.number() * QUEUES_OF_SHARE + IDLE, slot, now);
     }
 
-    /// Cancels the inactivity timer of a settling trace.
     pub(super) fn settle_only(&mut self, slot: Slot) {
         self.idle.cancel(slot);
     }
@@ -147,7 +143,6 @@ impl Timers {
         self.by_share.cancel(slot);
     }
 
-    /// Cancels the timers of a closed trace.
     pub(super) fn cancel(&mut self, slot: Slot) {
         self.quiet.cancel(slot);
         self.idle.cancel(slot);
@@ -156,7 +151,6 @@ impl Timers {
         self.by_share.cancel(slot);
     }
 
-    /// Returns the time of the next timer.
     pub(super) fn next(&self) -> Option<Tick> {
         let next = self
             .next_closing()
@@ -167,19 +161,17 @@ impl Timers {
         next.filter(|&at| at != Tick::MAX)
     }
 
-    /// Returns the trace to close first, if one is due.
     pub(super) fn due(&self, now: Tick) -> Option<(Slot, Due)> {
         self.next_closing()
             .filter(|&(at, _, _)| at <= now)
             .map(|(_, slot, due)| (slot, due))
     }
 
-    /// Returns the trace that a limit closes first.
     pub(super) fn first_limited(&self) -> Option<Slot> {
         self.quiet.first(CLOSING).map(|(slot, _)| slot)
     }
 
-    /// Returns the next trace that has been open for too long. Returns each trace only once.
+    /// Returns the next trace that has been open for too long, each trace only once.
     pub(super) fn take_expired(&mut self, now: Tick) -> Option<Slot> {
         let (_, slot) = self.next_expiry().filter(|&(at, _)| at <= now)?;
         self.age.cancel(slot);

@@ -17,11 +17,9 @@ const MAX_TORN: usize = WINDOW / 50;
 /// Maximum number of services that are counted separately; further services count as one.
 const MAX_SERVICES: usize = 200;
 
-/// Counts the torn traces among the latest closed traces of each service.
 #[derive(Debug, Default)]
 pub struct TornServices {
     by_service: HashMap<Arc<str>, Window>,
-    /// The observations since the last [`Self::take`].
     seen: TornTraces,
 }
 
@@ -33,7 +31,6 @@ struct Window {
 }
 
 impl TornServices {
-    /// Counts a closed trace of a service.
     pub(super) fn note(&mut self, service: &str, is_torn: bool) {
         let service: Arc<str> = match self.by_service.get_key_value(service) {
             Some((known, _)) => known.clone(),
@@ -58,7 +55,6 @@ impl TornServices {
         }
     }
 
-    /// Returns true if the traces of this service arrive torn.
     pub(super) fn is_torn(&self, service: &str) -> bool {
         let window = self.by_service.get(service).or_else(|| {
             (self.by_service.len() >= MAX_SERVICES)
@@ -68,7 +64,7 @@ impl TornServices {
         window.is_some_and(Window::is_torn)
     }
 
-    /// Returns the number of torn traces and the changed services since the last call.
+    /// Returns the observations since the last call.
     pub fn take(&mut self) -> TornTraces {
         std::mem::take(&mut self.seen)
     }

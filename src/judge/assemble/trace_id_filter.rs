@@ -5,7 +5,6 @@ use otlp::span::TraceId;
 /// The number of 64-bit words: 512 KiB.
 const N_WORDS: usize = 1 << 16;
 
-/// The number of bits that are set for an id.
 const N_PROBES: u64 = 4;
 
 /// A Bloom filter of trace ids, with false positives but no false negatives. It wrongly contains
@@ -40,7 +39,6 @@ impl TraceIdFilter {
         !self.is_empty() && probes(trace_id).all(|(word, bit)| self.words[word] & bit != 0)
     }
 
-    /// Returns true if no id was inserted.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }

@@ -18,7 +18,6 @@ use super::timers::Quiet;
 /// add a quarter to the cost of the buffer.
 const MAX_SEARCHED: usize = 16;
 
-/// The spans and log records of one trace.
 #[derive(Debug, Clone, Default)]
 pub struct TraceSpans {
     rows: Vec<SpanRow>,
@@ -38,7 +37,6 @@ pub struct TraceSpans {
     resources_size: usize,
 }
 
-/// The result of [`TraceSpans::upsert`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Upserted {
     /// The span is new, or wins over the known version.
@@ -48,8 +46,6 @@ pub(super) enum Upserted {
     /// The attributes do not fit into the text of the trace.
     NoRoom,
 }
-
-// === impl TraceSpans ===
 
 impl TraceSpans {
     /// Returns a sorted trace of these spans, and its shape.
@@ -86,7 +82,6 @@ impl TraceSpans {
         &self.rows[self.n_spans..]
     }
 
-    /// Returns all spans and records.
     pub(super) fn all_rows(&self) -> &[SpanRow] {
         &self.rows
     }
@@ -99,7 +94,6 @@ impl TraceSpans {
         self.text.name(span.kept)
     }
 
-    /// Returns the resource that sent a span.
     pub fn resource(&self, span: &SpanRow) -> &Arc<Resource> {
         &self.resources[span.resource_idx as usize]
     }
@@ -141,7 +135,6 @@ impl TraceSpans {
         Upserted::New
     }
 
-    /// Returns true if [`Self::upsert`] would store this span.
     pub(super) fn is_new(&self, arrival: &Span, hasher: &SeedableRandomState) -> bool {
         self.find(arrival.span_id, hasher)
             .is_none_or(|at| self.wins(at, arrival))
@@ -159,7 +152,6 @@ impl TraceSpans {
         self.n_spans = self.rows.partition_point(|row| !has_messages(row));
     }
 
-    /// Frees spare capacity of a trace that was judged.
     pub(super) fn shrink(&mut self) {
         self.text.shrink();
     }
@@ -175,13 +167,11 @@ impl TraceSpans {
         }
     }
 
-    /// Returns true if the trace may be done: a top span has ended, no top span is open, and no
-    /// local parent is missing.
+    /// See [`TraceShape::is_quiet`].
     pub(super) fn is_quiet(&self, hasher: &SeedableRandomState) -> bool {
         self.shape(hasher).is_quiet(&self.rows)
     }
 
-    /// Computes the parent links of all spans, which determine top spans and missing parents.
     pub(super) fn shape(&self, hasher: &SeedableRandomState) -> TraceShape {
         TraceShape::new(&self.rows, |span_id| self.find(span_id, hasher))
     }
@@ -205,12 +195,10 @@ impl TraceSpans {
         Some(Arc::clone(&self.resource(torn).service))
     }
 
-    /// Returns the number of spans and log records.
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Returns the bytes on the heap.
     #[inline]
     pub(super) fn size(&self) -> usize {
         self.rows.capacity() * size_of::<SpanRow>()
@@ -244,7 +232,6 @@ impl TraceSpans {
         self.index_new(hasher);
     }
 
-    /// Adds the spans that are not yet in the index.
     fn index_new(&mut self, hasher: &SeedableRandomState) {
         if self.rows.len() <= MAX_SEARCHED {
             return;
@@ -278,8 +265,8 @@ impl TraceSpans {
         }
     }
 
-    /// Returns the index of a resource, which is added if it is new. Equal resources of different
-    /// requests are usually stored once.
+    /// Returns the index of a resource, and adds a new one. Equal resources are usually stored
+    /// once.
     fn resource_idx(&mut self, SharedResource { resource, cost }: &SharedResource) -> u32 {
         if let Some(last) = self.resources.last()
             && Arc::ptr_eq(last, resource)

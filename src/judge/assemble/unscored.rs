@@ -57,7 +57,6 @@ impl UnscoredTraces {
         }
     }
 
-    /// Marks the traces of a filter.
     pub(super) fn insert_all(&mut self, trace_ids: TraceIdFilter, now: Tick) {
         self.begin_overflow(now);
         self.overflow.merge(trace_ids);

@@ -29,8 +29,7 @@ impl<M: Memo> TraceBuffer<M> {
         open.min()
     }
 
-    /// Closes the open traces that begin before a record and drops their spans. Late spans of these
-    /// traces are also dropped.
+    /// Closes the open traces that begin before a record and drops their spans, also late ones.
     pub fn forget_open_below(&mut self, record: u64, now: Now) {
         let tick = self.tick(now);
         let slots: Vec<Slot> = self.open.slots().collect();
@@ -42,7 +41,6 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Returns the start of the trace history in Unix nanoseconds.
     pub fn memory_unix_nanos(&self) -> u64 {
         self.memory_unix_nanos
     }

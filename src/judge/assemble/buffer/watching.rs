@@ -27,7 +27,6 @@ pub struct ChangedTrace {
     pub unix_nanos: u64,
 }
 
-/// The result of [`TraceBuffer::copy_open`].
 pub enum OpenCopy {
     /// A copy, and the cost of its judgement in KiB.
     Judge(Box<Trace>, u32),
@@ -75,7 +74,6 @@ impl<M: Memo> TraceBuffer<M> {
         (!trace.reported && trace.closing.is_none()).then_some(&trace.memo)
     }
 
-    /// Changes the memo of an open trace.
     pub fn change_open_memo(&mut self, trace_id: &TraceId, change: impl FnOnce(&mut M)) {
         let slot = self.index.get(trace_id);
         let Some(trace) = slot.and_then(|slot| self.open.get_mut(*slot)) else {
@@ -112,7 +110,6 @@ impl<M: Memo> TraceBuffer<M> {
         OpenCopy::Judge(Box::new(trace.copy(CloseReason::Open, &self.hasher)), cost)
     }
 
-    /// Returns the first journal record with spans of an open trace.
     pub fn first_record_of(&self, trace_id: &TraceId) -> Option<u64> {
         Some(self.open.get(*self.index.get(trace_id)?)?.first_record)
     }

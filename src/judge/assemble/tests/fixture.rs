@@ -15,7 +15,7 @@ use crate::assemble::{
 /// The Unix time at which every test begins, in seconds.
 pub(super) const BEGIN: u64 = 1_800_000_000;
 
-/// A test's memo of a trace: the number of times that the trace was reported.
+/// The memo of a trace in these tests: the number of times that the trace was reported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Reported(pub(super) u32);
 
@@ -74,7 +74,6 @@ pub(super) fn kept(name: &str) -> KeptAttributes {
     builder.finish()
 }
 
-/// A span that a test modifies by the methods below.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Sent {
     pub(super) span: Span,
@@ -163,7 +162,6 @@ impl Sent {
     }
 }
 
-/// A buffer and its clock.
 pub(super) struct Fixture {
     pub(super) buffer: TraceBuffer<Reported>,
     /// Set only if the settings have peers.
@@ -190,7 +188,6 @@ impl Fixture {
         }
     }
 
-    /// Returns the seconds since the beginning.
     pub(super) fn secs(&self) -> u64 {
         self.secs
     }
@@ -203,12 +200,10 @@ impl Fixture {
         self.buffer.insert(sent.span, peer, self.now())
     }
 
-    /// Advances the clock without closing anything.
     pub(super) fn skip(&mut self, secs: u64) {
         self.secs += secs;
     }
 
-    /// Advances the clock and closes everything that is due.
     pub(super) fn wait(&mut self, secs: u64) -> Vec<Told> {
         self.skip(secs);
         let closed = self.buffer.close_due(self.now(), usize::MAX);
@@ -258,7 +253,6 @@ impl Fixture {
     }
 }
 
-/// Returns the spans of a trace as they were sent.
 fn sent(trace: &Trace) -> Vec<Sent> {
     let spans = trace.spans.rows().iter();
     spans
@@ -277,7 +271,6 @@ fn sent(trace: &Trace) -> Vec<Sent> {
         .collect()
 }
 
-/// The visible state of a closed trace.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Told {
     pub(super) trace_id: TraceId,
@@ -289,12 +282,10 @@ pub(super) struct Told {
     pub(super) revision: u32,
 }
 
-/// Returns only the reasons of closed traces.
 pub(super) fn reasons(told: &[Told]) -> Vec<CloseReason> {
     told.iter().map(|told| told.reason).collect()
 }
 
-/// Returns only the trace ids of closed traces.
 pub(super) fn traces(told: &[Told]) -> Vec<TraceId> {
     told.iter().map(|told| told.trace_id).collect()
 }

@@ -108,8 +108,8 @@ fn a_missing_caller_of_a_sender_without_flags_tears_nothing() {
     );
 }
 
-/// After a change, the other spans of a trace may be at another replica. This is no evidence that
-/// requests are spread over replicas.
+/// After a change, the other spans of a trace may be at another replica. Such a trace does not show
+/// that requests are spread over replicas.
 #[test]
 fn traces_that_a_change_of_the_replicas_splits_are_no_evidence_of_torn_ones() {
     let mut buffer = with_peers();

@@ -73,7 +73,6 @@ impl Model {
         };
     }
 
-    /// Returns the settle time of the trace, if a span that has ended may be a top span.
     fn settle_time(&self) -> Option<u64> {
         let roots = || {
             self.spans
