@@ -157,7 +157,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
 /// Further methods for the sidecar.
 #[doc(hidden)]
 impl<C: CrossTraceAccess> Pipeline<C> {
-    /// Creates an empty pipeline for the partition of the settings.
+    /// Like [`Self::new`], for the partition of the settings.
     pub fn of_partition(mut settings: Settings, cross_traces: C, now: Now) -> Self {
         settings.max_recent_size -= CrossTraces::size_limit(&settings);
         Self {
@@ -251,7 +251,6 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.mark_unscored(trace_ids, now);
     }
 
-    /// Like [`Self::mark_unscored`], for too many traces to list.
     pub fn mark_many_unscored(&mut self, trace_ids: TraceIdFilter, now: Now) {
         self.cross_traces.with(|them| them.miss(now));
         self.buffer.mark_many_unscored(trace_ids, now);
@@ -272,7 +271,6 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         }
     }
 
-    /// Applies new size limits.
     pub fn resize(&mut self, mut sizes: Sizes, now: Now) {
         let for_results = CrossTraces::share(sizes.recent);
         sizes.recent -= for_results;
@@ -281,7 +279,6 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.resize(sizes, now);
     }
 
-    /// Reopens the traces that traces of other partitions have changed.
     pub fn reopen_changed(&mut self, now: Now) {
         if self.partition.is_whole() {
             return;
@@ -293,12 +290,10 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         }
     }
 
-    /// Returns the access to the state that traces share.
     pub fn cross_traces_mut(&mut self) -> &mut C {
         &mut self.cross_traces
     }
 
-    /// Shortens the settle times, because the sidecar is about to stop.
     pub fn shorten_settle(&mut self, settle: Duration) {
         self.buffer.shorten_settle(settle);
     }
@@ -379,7 +374,6 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         }
     }
 
-    /// Judges closed traces and sends all their results to `sink`.
     fn judge(
         &mut self,
         rules: &Rules,
@@ -469,7 +463,6 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         hand_on(&mut self.judged, sink);
     }
 
-    /// Withdraws the reported results of a trace that is no longer judged.
     fn withdraw(&mut self, rules: &Rules, trajectory: &Arc<Trajectory>, memo: &mut Reported) {
         if memo.is_empty() {
             return;
@@ -480,7 +473,6 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         }
     }
 
-    /// Reopens a trace that another trace changes.
     fn reopen(&mut self, trace_id: &TraceId, now: Now) {
         let is_lost = self.buffer.reopen(trace_id, now);
         self.judged.n_lost += usize::from(is_lost);

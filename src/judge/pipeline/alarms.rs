@@ -21,7 +21,6 @@ const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// A retry judges no further trace once its judgements have cost this many KiB.
 const MAX_RETRIED: u32 = 8 << 10;
 
-/// The open traces that wait to be judged for alarms.
 #[derive(Debug, Default)]
 pub(super) struct PostponedAlarms {
     /// The criteria with alarms by which calls were last watched, to notice a change of the rules.
@@ -58,7 +57,6 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         }
     }
 
-    /// Judges the postponed traces if the retry is due.
     pub(super) fn retry_alarms(&mut self, rules: &Rules, now: Now, sink: &mut impl JudgementSink) {
         self.watch_by(rules, now);
         if self.postponed.retry_at.is_none_or(|at| at > now.instant) {

@@ -45,7 +45,6 @@ struct PartKey {
     span_id: SpanId,
 }
 
-/// The parts of the calls with one id.
 #[derive(Debug, Default)]
 struct CallParts {
     results: Parts,
@@ -79,20 +78,17 @@ impl CrossTraceResults {
         }
     }
 
-    /// Changes the memory limit.
     pub(super) fn resize(&mut self, max_size: usize) {
         self.max_size = max_size;
         self.forget();
     }
 
-    /// Returns the bytes of all entries.
     pub(super) fn size(&self) -> usize {
         self.size
     }
 
     /// Stores the calls of a trajectory that other traces may complete. Returns the traces to judge
-    /// again: traces that were the only one of their service with a call id, until this trajectory,
-    /// too, had a call with the id.
+    /// again: each was the only trace of its service with a call id that this trajectory has, too.
     pub(super) fn ask(&mut self, trajectory: &Trajectory) -> Vec<TraceId> {
         let mut to_judge_again = Vec::new();
         if !trajectory.completed_elsewhere {

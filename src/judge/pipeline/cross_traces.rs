@@ -58,7 +58,6 @@ pub struct CrossTraces {
     changed: BTreeSet<TraceId>,
 }
 
-/// The number and the bytes of the sessions that criteria with `scope: session` judge.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SessionStats {
     pub n_sessions: usize,
@@ -77,7 +76,6 @@ pub(super) struct Extracted {
 }
 
 impl CrossTraces {
-    /// Creates an empty state.
     pub fn new(settings: &Settings, now: Now) -> Self {
         let size_limit = Self::size_limit(settings) / 2;
         let is_guarded = settings.restart_guard.is_some();
@@ -97,17 +95,15 @@ impl CrossTraces {
         }
     }
 
-    /// Returns the bytes that this state may use of the budget for closed traces.
+    /// Bytes that this state may use of the budget for closed traces.
     pub(super) fn size_limit(settings: &Settings) -> usize {
         Self::share(settings.max_recent_size)
     }
 
-    /// Returns the bytes that this state may use of a budget for closed traces.
     pub(super) fn share(max_recent_size: usize) -> usize {
         max_recent_size / 8
     }
 
-    /// Changes the memory limits.
     pub(super) fn resize(&mut self, max_size: usize, max_sessions_size: usize, now: Now) {
         self.results.resize(max_size / 2);
         if let Some(judged) = &mut self.judged_sessions {
@@ -125,7 +121,6 @@ impl CrossTraces {
         self.results.size() + self.sessions.as_ref().map_or(0, Sessions::size) + judged
     }
 
-    /// Returns the number and size of the sessions that criteria judge.
     pub fn session_stats(&self) -> SessionStats {
         let judged = self.judged_sessions.as_ref();
         judged.map_or_else(SessionStats::default, |judged| SessionStats {
@@ -141,7 +136,6 @@ impl CrossTraces {
         self.judged_sessions = None;
     }
 
-    /// Remembers that spans may be missing.
     pub(super) fn miss(&mut self, now: Now) {
         if let Some(sessions) = &mut self.sessions {
             sessions.miss(now);
@@ -159,7 +153,6 @@ impl CrossTraces {
         }
     }
 
-    /// Returns the observations of torn traces since the last call.
     pub(super) fn take_torn(&mut self) -> TornTraces {
         self.torn.take()
     }
@@ -247,7 +240,8 @@ impl CrossTraces {
     }
 }
 
-/// Returns the turn of a session that the trajectory represents, if any.
+/// Returns the turn of a session that the trajectory is; `None` for log records without calls, and
+/// without a session.
 fn turn(trajectory: &Trajectory, peer: PeerId) -> Option<Turn<'_>> {
     if trajectory.subject.is_none() && trajectory.tool_calls.is_empty() {
         return None;

@@ -60,7 +60,6 @@ pub struct Judged {
     /// With a journal, the marks of judged traces and sessions. All their evaluations are in this
     /// slice or in earlier slices.
     pub marks: Marks,
-    /// The estimated size of the evaluations in bytes.
     size: usize,
 }
 
@@ -94,7 +93,7 @@ impl Judged {
         self.evaluations = evaluations;
     }
 
-    /// Clears the slice, but retains its allocations for the next slice.
+    /// Clears the slice, but retains the allocations of its longest lists for the next slice.
     pub(super) fn clear(&mut self) {
         self.evaluations.clear();
         self.trajectories.clear();
@@ -116,7 +115,6 @@ impl Judged {
     }
 }
 
-/// Collects the contents of all slices.
 impl JudgementSink for Judged {
     fn take(&mut self, slice: &mut Judged) {
         self.evaluations.append(&mut slice.evaluations);

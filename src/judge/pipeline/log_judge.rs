@@ -56,11 +56,9 @@ pub struct LogProgress {
 /// The position at which a reader begins.
 #[derive(Debug, Clone, Copy)]
 pub struct LogStart {
-    /// The first record to read.
     pub offset: u64,
     /// True if the log never had an earlier record.
     pub is_beginning: bool,
-    /// The predecessor's progress.
     pub inherited: Option<LogProgress>,
 }
 
@@ -73,7 +71,6 @@ pub struct LogJudge {
     anchor: Instant,
     /// `None` until the first record or the first call of [`LogJudge::advance`].
     running: Option<Running>,
-    /// The next record to read.
     next: u64,
 }
 
@@ -91,7 +88,6 @@ struct Running {
     samples: VecDeque<(u64, u64)>,
 }
 
-/// Minimum nanoseconds between two samples.
 const SAMPLE_INTERVAL: u64 = 1_000_000_000;
 
 impl LogJudge {
@@ -107,7 +103,6 @@ impl LogJudge {
         }
     }
 
-    /// Returns the offset of the next record to read.
     pub fn next_offset(&self) -> u64 {
         self.next
     }
@@ -149,8 +144,8 @@ impl LogJudge {
         true
     }
 
-    /// Inserts a record; skipped offsets were removed from the log. First judges everything due by
-    /// the record's arrival. The log's time never decreases. A record that was read before is
+    /// Inserts a record, and judges everything due by its arrival, before and after the insertion.
+    /// The log's time never decreases. Offsets may be skipped. A record that was read before is
     /// ignored.
     pub fn take(
         &mut self,
@@ -252,7 +247,6 @@ impl LogJudge {
         }
     }
 
-    /// Applies new size limits.
     pub fn resize(&mut self, sizes: Sizes) {
         self.settings.size_limit = sizes.trace;
         self.settings.max_open_size = sizes.open;

@@ -13,7 +13,6 @@ const WINDOW: usize = 200;
 /// Maximum number of services. Further services count as unknown.
 const MAX_SERVICES: usize = 200;
 
-/// The services with a model span in one of their latest traces.
 #[derive(Debug, Default)]
 pub(super) struct ModelServices {
     /// For each service, the number of traces since the last model span.

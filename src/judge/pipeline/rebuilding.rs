@@ -78,7 +78,6 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         n_items
     }
 
-    /// Applies the marks of traces and sessions whose judgement used no record from `record` on.
     fn apply_marks(&mut self, record: u64) {
         let judged_before = |mark: &TraceMark| mark.judged_below <= record;
         while let Some(mark) = self.marks.next_if(judged_before) {
@@ -98,7 +97,6 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         n_items
     }
 
-    /// Applies the remaining marks after all records were replayed.
     pub fn finish(self) {
         let pipeline = self.pipeline;
         for mark in self.marks {
@@ -198,12 +196,10 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.cross_traces.with(|them| them.miss(now));
     }
 
-    /// Returns the oldest journal record that an open or remembered trace needs.
     pub fn oldest_record(&self) -> Option<u64> {
         self.buffer.oldest_record()
     }
 
-    /// Returns the oldest journal record that an open trace needs.
     pub fn oldest_open_record(&self) -> Option<u64> {
         self.buffer.oldest_open_record()
     }
@@ -214,7 +210,6 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.forget_open_below(record, now);
     }
 
-    /// Returns the start of the trace history in Unix nanoseconds.
     pub fn memory_unix_nanos(&self) -> u64 {
         self.buffer.memory_unix_nanos()
     }

@@ -23,12 +23,11 @@ pub(super) struct Reported(Vec<ReportedEvaluation>);
 /// many agent runs as spans. Further evaluations are reported at most once and never revised.
 const MAX_REPORTED: usize = 65_536;
 
-/// The state of the reported evaluations while a trace is being judged.
 #[derive(Debug)]
 pub(super) struct Revising<'a> {
     reported: &'a mut Reported,
-    /// The number of evaluations before this judgement. Only these are searched, because one
-    /// judgement makes no evaluation twice.
+    /// The number of evaluations before this judgement. Only these are searched, because no
+    /// judgement makes an evaluation twice.
     n_known: usize,
     /// True if a raised alarm has no verdict yet.
     has_alarms: bool,
@@ -52,8 +51,8 @@ struct ReportedEvaluation {
     /// certain, even if a judgement of further spans cannot show this.
     certain: bool,
     previous: Previous,
-    /// Updated by each judgement of the trace. An evaluation that the judgement does not make again
-    /// may be withdrawn.
+    /// Updated by each judgement. An evaluation that a judgement does not make again may be
+    /// withdrawn.
     state: ReportState,
 }
 
@@ -78,10 +77,8 @@ enum ReportState {
     Alarm,
 }
 
-// === impl Reported ===
-
 impl Reported {
-    /// Starts the first or a repeated judgement of the trace.
+    /// Starts a judgement of the trace, the first or a later one.
     pub(super) fn revise<'a>(
         &'a mut self,
         registered: &'a [Arc<Criterion>],
@@ -105,8 +102,7 @@ impl Reported {
         }
     }
 
-    /// Returns the index of the evaluation's record among the first `n_known` records. Searches
-    /// from `next`, then from the start.
+    /// Searches the first `n_known` records for the evaluation's, from `next`, then from the start.
     fn find(&self, evaluation: &Evaluation, next: usize, n_known: usize) -> Option<usize> {
         let agent_run = agent_run_of(evaluation);
         let is_known = |at: &usize| {
@@ -176,14 +172,12 @@ impl Reported {
         self.0.is_empty()
     }
 
-    /// Returns true if neither an alarm nor a verdict of this criterion was reported.
     pub(super) fn is_unknown(&self, criterion: &Criterion) -> bool {
         self.0
             .iter()
             .all(|known| known.criterion.name() != criterion.name)
     }
 
-    /// Returns true if an alarm of this criterion was raised and no verdict has followed.
     pub(super) fn has_alarm(&self, criterion: &Criterion) -> bool {
         self.alarm_of(&criterion.name).is_some()
     }
@@ -210,14 +204,11 @@ impl Reported {
         });
     }
 
-    /// Removes and returns the alarms that no verdict followed.
     fn take_alarms(&mut self) -> Vec<ReportedEvaluation> {
         let is_alarm = |known: &mut ReportedEvaluation| known.state == ReportState::Alarm;
         self.0.extract_if(.., is_alarm).collect()
     }
 }
-
-// === impl Revising ===
 
 impl Revising<'_> {
     /// Records an evaluation and sets its revision. Returns `false` if the evaluation is not to be
@@ -311,8 +302,6 @@ fn agent_run_of(evaluation: &Evaluation) -> Option<SpanId> {
         Scope::Trace | Scope::Session => None,
     }
 }
-
-// === impl ReportedCriterion ===
 
 impl ReportedCriterion {
     fn new(criterion: &JudgedBy, registered: &[Arc<Criterion>]) -> Self {

@@ -28,7 +28,6 @@ pub struct Rules {
     pub expectations: Arc<Expectations>,
     /// The criteria that raise alarms for open traces.
     pub(super) alarms: Arc<[Arc<Criterion>]>,
-    /// A hash of `alarms`.
     pub(super) watched_by: u64,
     /// The criteria that judge sessions.
     pub(super) of_sessions: Vec<Arc<Criterion>>,

@@ -25,7 +25,6 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             .with(|them| them.judged_sessions.as_mut().map(work))
     }
 
-    /// Records the closed turns, and judges their sessions.
     pub(super) fn note_turns(
         &mut self,
         rules: &Rules,

@@ -44,10 +44,8 @@ pub(super) struct JudgedSessions {
     shares: Shares,
     /// All sessions by their last turn, in a queue for each peer.
     by_peer: FifoTimers,
-    /// The sessions that wait for their final verdicts.
     waiting: FifoTimers,
     settings: SessionSettings,
-    /// The time of creation, at which tick 0 begins.
     created: Instant,
     /// The start of the session history (Unix time).
     memory_unix_nanos: u64,
@@ -55,7 +53,6 @@ pub(super) struct JudgedSessions {
     beginnings: Beginnings<u64>,
     /// The latest start (Unix time) of a session that may lack turns or spans.
     missed_unix_nanos: u64,
-    /// True once the start of the history was restored.
     is_restored: bool,
     /// The sessions that were forgotten in the last day, and some of the day before, with rare
     /// false positives.
@@ -67,7 +64,6 @@ struct Session {
     key: u64,
     service: u64,
     share: BudgetShare,
-    /// The turns in order of start.
     turns: Vec<Arc<Trajectory>>,
     n_calls: usize,
     size: usize,
@@ -82,17 +78,16 @@ struct Session {
     reported: Reported,
 }
 
-/// A session to judge.
 #[derive(Debug)]
 pub(super) struct DueSession {
     key: u64,
     version: u64,
     /// The turns in order of start; at least one.
     pub(super) turns: Vec<Arc<Trajectory>>,
-    /// The extent to which the session was seen.
+    /// The reason that also says whether the whole session was seen.
     pub(super) completeness: CloseReason,
     pub(super) stage: SessionStage,
-    /// The reported results of a session that was removed.
+    /// Only of a session that was removed.
     pub(super) reported: Option<Reported>,
 }
 
@@ -139,7 +134,6 @@ impl JudgedSessions {
         self.settings.max_size = max_size;
     }
 
-    /// Returns the total bytes of the sessions.
     pub(super) fn size(&self) -> usize {
         self.shares.size()
     }
@@ -148,7 +142,7 @@ impl JudgedSessions {
         self.sessions.len()
     }
 
-    /// Remembers that spans of any session may have been lost.
+    /// Records that any session may have lost spans.
     pub(super) fn miss(&mut self, now: Now) {
         self.memory_unix_nanos = self.memory_unix_nanos.max(now.unix_nanos);
         self.missed_unix_nanos = self.memory_unix_nanos;
@@ -193,7 +187,7 @@ impl JudgedSessions {
         }
     }
 
-    /// Records a closed turn, or a change to one. Returns the sessions to judge.
+    /// Records a closed turn, or a changed one. Returns the sessions to judge.
     pub(super) fn note(
         &mut self,
         turn: &Arc<Trajectory>,
@@ -278,7 +272,6 @@ impl JudgedSessions {
         Some(session.due(completeness, SessionStage::Final))
     }
 
-    /// Returns the time at which the next session is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let (_, since) = self.waiting.first(0)?;
         let at = since.checked_add(ticks(self.settings.inactive))?;
@@ -351,7 +344,6 @@ impl JudgedSessions {
         has_turns.then(|| session.due(CloseReason::Open, SessionStage::Open))
     }
 
-    /// Removes a session and its turns.
     fn close(&mut self, slot: Slot) -> Option<Session> {
         self.by_peer.cancel(slot);
         self.waiting.cancel(slot);

@@ -15,7 +15,6 @@ use crate::extract::Trajectory;
 /// Maximum number of stored call ids: at most 1.8 MiB. The latest ids are stored.
 const MAX_IDS: usize = 28_672;
 
-/// The reports of calls, keyed by call id.
 #[derive(Debug, Default)]
 pub(super) struct SpanCalls {
     reports: HashMap<u64, Reports>,
@@ -24,7 +23,6 @@ pub(super) struct SpanCalls {
     hasher: DefaultHashBuilder,
 }
 
-/// The traces that reported calls with one id.
 #[derive(Debug, Default)]
 struct Reports {
     /// The hash of the trace whose span reported the call.
@@ -37,8 +35,9 @@ struct Reports {
 }
 
 impl SpanCalls {
-    /// Records the calls of a trajectory. Returns the groups of log records to judge again, because
-    /// spans also report their calls, or because the reports have become ambiguous.
+    /// Records the calls of a trajectory. Returns the groups of log records to judge again: spans
+    /// now report calls of the group, or have ceased to be evidence because several traces report
+    /// them.
     pub(super) fn note(&mut self, trace_id: TraceId, trajectory: &Trajectory) -> Vec<TraceId> {
         let mut groups = Vec::new();
         // Calls from a model's messages have no spans.

@@ -14,7 +14,6 @@ use crate::pipeline::Rules;
 /// Encoded marks of traces and sessions, which can be concatenated.
 #[derive(Debug, Default)]
 pub struct Marks {
-    /// Marks of earlier slices.
     earlier: Vec<u8>,
     /// Names of criteria and evaluators, each once.
     names: HashMap<Box<str>, u32>,
@@ -24,7 +23,6 @@ pub struct Marks {
     oldest: Option<u64>,
 }
 
-/// A decoded mark.
 #[derive(Debug)]
 pub struct TraceMark {
     /// The id of the trace, or of the session.
@@ -56,8 +54,6 @@ const ALARM: u8 = 32;
 
 /// The name of an evaluator that is not known, such as that of a removed criterion.
 const UNKNOWN: &str = "unknown";
-
-// === impl Marks ===
 
 impl Marks {
     /// Adds the mark of a judged trace or session, or of an open trace with alarms. The judgement
@@ -137,8 +133,7 @@ impl Marks {
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// Returns all encoded marks and the oldest record that they need; `None` if there are no
-    /// marks.
+    /// Returns all marks, encoded, and the oldest record that they need; `None` without marks.
     pub fn encode(&self) -> Option<(Vec<u8>, u64)> {
         let lengths = [self.names.len(), self.name_bytes.len(), self.bytes.len()];
         let mut encoded = self.earlier.clone();
@@ -154,11 +149,9 @@ impl Marks {
         Some((encoded, self.oldest?))
     }
 
-    /// Moves all marks of `other` here.
     pub(in crate::pipeline) fn append(&mut self, other: &mut Self) {
         if let Some((bytes, oldest)) = std::mem::take(other).encode() {
-            // The other marks have their own numbers for names, so the marks here are encoded
-            // first.
+            // Each `Marks` numbers names separately, so the marks here are encoded first.
             let (mut earlier, before) = self.encode().unwrap_or((Vec::new(), oldest));
             earlier.extend(bytes);
             *self = Self {
@@ -169,8 +162,6 @@ impl Marks {
         }
     }
 }
-
-// === impl TraceMark ===
 
 impl TraceMark {
     /// Decodes marks. Stops at invalid input; skips evaluations, but not alarms, of criteria that

@@ -32,7 +32,7 @@ fn after(start: Now, millis: u64) -> Now {
     }
 }
 
-/// Returns a turn without calls; its trace has this number.
+/// Returns a turn without calls. `number` is the second half of its trace id.
 fn turn(session: u64, number: u64, now: Now) -> Arc<Trajectory> {
     let trace_id = [session.to_be_bytes(), number.to_be_bytes()].concat();
     Arc::new(Trajectory {
