@@ -11,7 +11,6 @@ use sha2::{Digest, Sha256};
 use super::{GroupKey, names};
 use crate::extract::Trajectory;
 
-/// The version of the file format.
 const VERSION: u64 = 1;
 
 /// Maximum number of rows in a group. That number suffices for a comparison, and needs about 20 KB.
@@ -34,7 +33,6 @@ pub(super) struct BaselineGroup {
     pub(super) n_runs: usize,
     /// The distinct sequences of tool names of the stored runs.
     pub(super) sequences: Vec<Vec<String>>,
-    /// One row per stored run.
     pub(super) runs: Vec<RunRow>,
 }
 
@@ -159,7 +157,7 @@ fn step(n_runs: usize) -> usize {
     n_runs.div_ceil(MAX_ROWS).max(1)
 }
 
-/// Returns the number of stored runs.
+/// Returns the number of rows that store `n_runs` runs.
 fn n_rows(n_runs: usize) -> usize {
     n_runs.div_ceil(step(n_runs))
 }
@@ -208,7 +206,6 @@ impl BaselineGroup {
     }
 }
 
-/// Returns the number of failed calls of a run.
 pub(super) fn n_failed(run: &Trajectory) -> usize {
     run.tool_calls.iter().filter(|call| call.error).count()
 }

@@ -27,7 +27,6 @@ const MAX_P: f64 = 0.01;
 /// Minimum difference of a tool's share that counts.
 const MIN_TOOL_USE: f64 = 0.05;
 
-/// Maximum number of new variants that are named.
 const MAX_NAMED_VARIANTS: usize = 10;
 
 /// A property of a group of runs that can drift.
@@ -187,7 +186,6 @@ pub fn compare(
     DriftReport { groups }
 }
 
-/// Applies Holm's step-down correction over all measures of all groups.
 fn correct(groups: &mut [GroupDrift]) {
     let mut values: Vec<&mut f64> = groups
         .iter_mut()
@@ -203,7 +201,6 @@ fn correct(groups: &mut [GroupDrift]) {
     }
 }
 
-/// The runs of the baseline and of the window in one list.
 struct Pool<'a> {
     sequences: Vec<Sequence<'a>>,
     tools: Vec<&'a str>,
@@ -211,13 +208,12 @@ struct Pool<'a> {
     /// The baseline's runs come first.
     runs: Vec<Features>,
     n_baseline: usize,
-    /// The number of runs from which the baseline's rows were sampled.
+    /// The number of runs in the baseline before its rows were sampled.
     n_learned: usize,
 }
 
 struct Sequence<'a> {
     names: Vec<&'a str>,
-    /// The number of calls of each tool in the sequence.
     counts: Vec<(usize, usize)>,
     /// Equal for sequences that differ only in immediate repeats.
     variant: usize,
@@ -233,7 +229,6 @@ struct Features {
 /// The values of all measures for one assignment of runs, in the order of [`Measure::ALL`].
 type Values = [Option<f64>; 6];
 
-/// The tool that [`Measure::ToolUse`] compares.
 #[derive(Debug, Clone, Copy, Default)]
 struct ToolUse {
     tool: usize,
@@ -495,9 +490,7 @@ impl<'a> Pool<'a> {
 
 /// Totals over some runs. A mean is stored as sum and count.
 struct Totals {
-    /// The number of runs that call each tool.
     runs_with: Vec<usize>,
-    /// The number of calls of each tool.
     tools: Vec<usize>,
     variants: Vec<usize>,
     failed: (f64, usize),

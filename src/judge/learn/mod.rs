@@ -37,7 +37,6 @@ pub fn group_runs<'a>(
     groups
 }
 
-/// Returns the names of a run's calls, in order.
 fn names(run: &Trajectory) -> Vec<&str> {
     run.tool_calls.iter().map(|call| &*call.name).collect()
 }

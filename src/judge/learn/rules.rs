@@ -103,7 +103,6 @@ pub fn learn_rules(runs: &[&Trajectory], min_runs: usize, noise: f64) -> Vec<Lea
 /// came before that start.
 type Moment = i64;
 
-/// The calls of one tool in one run.
 #[derive(Debug, Clone)]
 struct Calls<'a> {
     calls: Vec<&'a ToolCall>,
@@ -127,7 +126,7 @@ struct RunCalls<'a> {
     end: Option<&'a str>,
 }
 
-/// The number of runs that support each relation of two tools, `a` before `b`.
+/// The number of runs that support each relation of `a` before `b`.
 #[derive(Debug, Clone, Copy, Default)]
 struct PairSupport {
     together: usize,
@@ -139,14 +138,12 @@ struct PairSupport {
 
 struct Miner<'a> {
     tools: Vec<&'a str>,
-    /// The number of runs that called each tool.
     n_with: Vec<usize>,
     runs: Vec<RunCalls<'a>>,
     min_runs: usize,
     noise: f64,
 }
 
-/// Returns the number of runs that call each tool.
 fn frequencies<'a>(runs: &[&'a Trajectory]) -> BTreeMap<&'a str, usize> {
     let mut frequency: BTreeMap<&str, usize> = BTreeMap::new();
     for run in runs {
@@ -183,7 +180,7 @@ impl<'a> Miner<'a> {
         }
     }
 
-    /// Returns true if enough runs satisfy a rule, and few enough violate it, to learn the rule.
+    /// Returns true if enough runs satisfy a rule, and few enough violate it.
     fn holds(&self, n_kept: usize, n_broken: usize) -> bool {
         n_kept >= self.min_runs && n_broken as f64 <= self.noise * (n_kept + n_broken) as f64
     }
@@ -254,7 +251,6 @@ impl<'a> Miner<'a> {
         rules
     }
 
-    /// Learns `init` and `end`.
     fn firsts_and_lasts(&self) -> Vec<LearnedRule> {
         let n_called = self.runs.iter().filter(|run| run.called()).count();
         let mut rules = Vec::new();
@@ -275,7 +271,6 @@ impl<'a> Miner<'a> {
         rules
     }
 
-    /// Returns the support of each pair of tools, `a` first.
     fn pairs(&self) -> BTreeMap<Pair, PairSupport> {
         let mut pairs: BTreeMap<Pair, PairSupport> = BTreeMap::new();
         for run in &self.runs {
@@ -468,7 +463,6 @@ impl<'a> Miner<'a> {
     }
 }
 
-/// Two tools, the earlier one first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Pair {
     a: usize,

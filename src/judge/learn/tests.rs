@@ -68,7 +68,6 @@ fn rules_of(runs: &[Trajectory], min_runs: usize, noise: f64) -> Vec<LearnedRule
     learn_rules(&runs, min_runs, noise)
 }
 
-/// Formats rules as text such as `precedence a b` or `exactly a 1`.
 fn texts(rules: &[LearnedRule]) -> Vec<String> {
     let text = |rule: &LearnedRule| {
         let mut words = vec![rule.template.as_str().to_owned(), rule.a.clone()];
@@ -207,7 +206,7 @@ fn a_call_that_has_not_ended_answers_nothing() {
 
 // === drift ===
 
-/// Generates reproducible numbers below `n`.
+/// Generates reproducible numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -224,7 +223,6 @@ impl Numbers {
     }
 }
 
-/// A change planted in the runs.
 #[derive(Clone, Copy, PartialEq)]
 enum Shift {
     None,
