@@ -142,7 +142,7 @@ fn mend_surrogates(body: &[u8]) -> Cow<'_, [u8]> {
     mended
 }
 
-/// The request written so far and, after an error, the path to the error.
+/// The request written so far and, after an error, the path to it.
 struct Request {
     protobuf: Vec<u8>,
     /// The steps, innermost first.
@@ -155,7 +155,7 @@ enum Step {
 }
 
 impl Request {
-    /// Writes a length-delimited field; the function `content` writes its content.
+    /// Writes a length-delimited field, whose content `content` writes.
     fn delimited<E>(
         &mut self,
         field_number: u64,

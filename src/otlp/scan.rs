@@ -79,7 +79,6 @@ static LEVELS: RequestLevels = RequestLevels::new("resource_spans", "scope_spans
 struct RequestScan<'k, 'b> {
     walk: SpanWalk<'k, 'b>,
     resources: RequestResources<'k, 'b>,
-    /// The instrumentation scope of the current group.
     scope: ScopeHash,
     scanned: ScannedSpans,
 }

@@ -24,7 +24,7 @@ pub fn scan(body: &[u8]) -> Result<usize, MalformedProtobuf> {
 
 static LEVELS: RequestLevels = RequestLevels::new("resource_metrics", "scope_metrics", "metrics");
 
-/// Returns the number of data points of a valid metric.
+/// `metric` must be valid.
 pub(super) fn n_points(metric: &[u8]) -> usize {
     count_metric(metric, RECURSION_LIMIT).unwrap_or_default()
 }

@@ -150,7 +150,6 @@ mod tests {
         let scores = group("spanscore", &["evaluation", "evaluation"]);
         let sent = body(&[&[app(), mixed, scores.clone()], &[scores], &[app()]]);
         assert_eq!(count(&sent, score_spans), 5);
-        // Fields that are in no schema also remain.
         let unknown = [0xf8, 0x3f, 0x01];
         let mut sent_unknown = sent;
         sent_unknown.extend(unknown);

@@ -25,7 +25,6 @@ pub(crate) const START_GROUP: u64 = 3;
 pub(crate) const END_GROUP: u64 = 4;
 pub(crate) const FIXED32: u64 = 5;
 
-/// Returns the key that precedes a field on the wire.
 pub(crate) const fn key(field_number: u64, wire_type: u64) -> u64 {
     field_number << 3 | wire_type
 }

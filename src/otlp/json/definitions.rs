@@ -1,6 +1,6 @@
 //! The types of the generated table `MESSAGES`: OTLP's messages and their fields.
 
-/// A message; its name is the last part of its full name.
+/// `name` is the last part of the message's full name.
 pub(super) struct OtlpMessage {
     pub(super) name: &'static str,
     pub(super) fields: &'static [OtlpField],
@@ -16,7 +16,6 @@ pub(super) struct OtlpField {
     pub(super) has_presence: bool,
 }
 
-/// The protobuf types of OTLP's fields.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum OtlpKind {
     Double,

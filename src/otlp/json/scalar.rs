@@ -22,7 +22,6 @@ enum Place {
     Item,
 }
 
-/// Writes one field that is not a message.
 pub(super) fn transcode<'de, D: Deserializer<'de>>(
     field: &OtlpField,
     deserializer: D,
@@ -201,7 +200,6 @@ static BASE64: LazyLock<Encoding> = LazyLock::new(|| {
 });
 
 impl ScalarSeed<'_> {
-    /// Returns the smallest and the largest integer that the field accepts.
     fn range(&self) -> (i128, i128) {
         match self.field.kind {
             OtlpKind::Int32 | OtlpKind::Sint32 | OtlpKind::Enum(_) => {

@@ -16,10 +16,8 @@ use crate::wire::{Cursor, Fault, RECURSION_LIMIT, delimited_fields, number_of};
 /// message.
 type Occurrences<'b> = SmallVec<[&'b [u8]; 1]>;
 
-/// Limits on the length of a written value and of its strings.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct JsonLimits {
-    /// Maximum bytes of the JSON text.
     pub(super) whole: usize,
     /// Maximum bytes of a string inside the value. A longer string is cut to slightly more bytes,
     /// so that a reader with the same limit detects the cut.

@@ -8,7 +8,6 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use super::value::{ScannedValue, ValueKind};
 use crate::wire::delimited_fields;
 
-/// The result of a search in messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Words {
     /// True if the messages may contain a tool call or its result.
@@ -26,7 +25,6 @@ pub(super) const ANSWER_ROLES: [&[u8]; 2] = [b"assistant", b"model"];
 /// without the first letter, which can be upper or lower case.
 const CALL_STEMS: [&[u8]; 2] = [b"ool", b"unction"];
 
-/// Finds all words in one pass over the text.
 static SEARCHER: LazyLock<AhoCorasick> = LazyLock::new(|| {
     let mut builder = AhoCorasick::builder();
     builder.match_kind(MatchKind::LeftmostFirst);
@@ -86,7 +84,7 @@ pub(super) fn names_tool_call(text: &[u8]) -> bool {
     is_found
 }
 
-/// Calls `is_enough` with the number and position of each word until `is_enough` returns true.
+/// Calls `is_enough` with the number and position of each word until it returns true.
 fn visit(text: &[u8], mut is_enough: impl FnMut(usize, usize) -> bool) {
     for found in SEARCHER.find_iter(text) {
         if is_enough(found.pattern().as_usize(), found.start()) {

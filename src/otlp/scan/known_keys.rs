@@ -7,8 +7,7 @@ use crate::wire::{Fault, check_utf8};
 /// The number of values of a byte, so that indexing by a byte needs no bounds check.
 const N_SLOTS: usize = 256;
 
-/// Cached keys of one request, with their rules. A request repeats a few dozen keys; a cached key
-/// is neither validated as UTF-8 nor looked up again.
+/// Cached keys of one request, with their rules. A request repeats a few dozen keys.
 pub(super) struct KnownKeys<'b> {
     keys: [&'b [u8]; N_SLOTS],
     kept: [Option<Kept<'b>>; N_SLOTS],
@@ -26,7 +25,6 @@ impl<'b> KnownKeys<'b> {
         }
     }
 
-    /// Returns the slot of a key. Validates and caches a new key.
     #[inline(always)]
     pub(super) fn lookup(
         &mut self,

@@ -5,7 +5,6 @@ use super::schema::{FieldKind, RESOURCE, SCOPE, Schema};
 use crate::wire::otlp::{request, resource_group, scope_group};
 use crate::wire::{Cursor, Fault, LEN, RECURSION_LIMIT, enter, key};
 
-/// The three levels of one signal's requests.
 pub(crate) struct RequestLevels {
     request: Level,
     resource_group: Level,
@@ -16,17 +15,14 @@ pub(crate) struct RequestLevels {
 /// validated.
 struct Level {
     fields: Schema,
-    /// The key of the field that contains the next level.
     path: u64,
     path_name: &'static str,
 }
 
 /// Reads the spans, log records or metrics of a request.
 pub(crate) trait ItemReader<'b> {
-    /// Begins a resource group; its items follow.
     fn resource_group(&mut self, _group: &'b [u8]) {}
 
-    /// Begins a scope group; its items follow.
     fn scope_group(&mut self, _group: &'b [u8]) {}
 
     /// Validates and reads an item, which may contain `depth` further levels of nesting.

@@ -88,7 +88,6 @@ pub(crate) fn event_name(record: &[u8]) -> &[u8] {
     }
 }
 
-/// Stores the attributes of a record, its body, and the trace that it names.
 fn keep(record: &[u8], wanted_body: WantedBody, keeper: &mut Keeper<'_>) {
     let keys = keeper.keys();
     if let Some(trace_id) = TraceId::try_new(last_field(record, log_record::TRACE_ID)) {

@@ -17,7 +17,6 @@ pub(super) struct RequestPart<'b> {
     words: Words,
 }
 
-/// The messages of one span or log record, in the order of its attributes.
 #[derive(Debug, Default)]
 pub(super) struct RequestMessages<'b>(Vec<RequestPart<'b>>);
 
@@ -97,7 +96,6 @@ impl<'b> RequestMessages<'b> {
         too_many.map(|fields| fields[0].0.saturating_add(1))
     }
 
-    /// Returns the fields of message `first` and of all later messages.
     pub(super) fn fields_from(&self, first: u32) -> impl Iterator<Item = RequestPart<'b>> {
         let is_kept =
             move |part: &&RequestPart<'_>| !part.kept.suffix.is_empty() && part.number() >= first;

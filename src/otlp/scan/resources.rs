@@ -36,10 +36,8 @@ fn occurrences(message: &[u8], field: u64) -> Occurrences<'_> {
         .collect()
 }
 
-/// The distinct resources of a request.
 pub(super) struct RequestResources<'k, 'b> {
     keeper: Option<Keeper<'k>>,
-    /// The current resource group.
     group: &'b [u8],
     /// The resource of the current group, once it has been read.
     current: Option<Arc<Resource>>,
@@ -61,7 +59,6 @@ impl<'k, 'b> RequestResources<'k, 'b> {
         }
     }
 
-    /// Begins a resource group.
     pub(super) fn begin(&mut self, group: &'b [u8]) {
         (self.group, self.current) = (group, None);
     }

@@ -100,7 +100,6 @@ impl<'k> Keeper<'k> {
         self.keys
     }
 
-    /// Stores the id of the trace that a log record names.
     pub(super) fn named_trace(&mut self, trace_id: TraceId) {
         self.builder.named_trace(trace_id);
     }
@@ -216,7 +215,6 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Opens an event. Returns false if the budget is used up.
     pub(super) fn begin_event(&mut self, name: KeyId) -> bool {
         // A late event may contain the reply, after other events used up the budget of small
         // values.
@@ -234,7 +232,6 @@ impl<'k> Keeper<'k> {
         true
     }
 
-    /// Closes the open event.
     pub(super) fn end_event(&mut self) {
         self.builder.end_event();
     }
@@ -259,8 +256,8 @@ impl<'k> Keeper<'k> {
         &mut self.builder
     }
 
-    /// Returns the attributes of a completed span and starts the next span. The attributes are
-    /// readable after [`Self::finish`].
+    /// Returns the attributes of a completed span, readable after [`Self::finish`], and starts the
+    /// next span.
     #[inline]
     pub(super) fn take(&mut self) -> KeptAttributes {
         self.reset_budgets();
@@ -275,7 +272,6 @@ impl<'k> Keeper<'k> {
         self.builder.finish()
     }
 
-    /// Drops the attributes of the current span.
     pub(super) fn discard(&mut self) {
         self.builder.discard();
         self.forget_losses();
@@ -514,8 +510,8 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Remembers that the SDK dropped attributes or events beyond its limits on their number. A
-    /// message is often spread over dozens of attributes.
+    /// Records that the SDK dropped attributes or events beyond its limits on their number. They
+    /// may have been parts of messages, which are often spread over dozens of attributes.
     #[cold]
     pub(super) fn lose_dropped(&mut self) {
         self.lost_any = !self.has_reply;
@@ -528,7 +524,7 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Adds attributes that record the losses; no budget counts these attributes.
+    /// No budget counts these attributes.
     #[inline(never)]
     fn note_losses(&mut self) {
         let note = |id: KeyId, value| Attribute {

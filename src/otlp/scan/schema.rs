@@ -21,7 +21,6 @@ pub(crate) enum FieldKind {
     Fixed32,
     /// double, fixed64, sfixed64.
     Fixed64,
-    /// string.
     Str,
     Bytes,
     /// A message, repeated or not.
@@ -32,7 +31,6 @@ pub(crate) enum FieldKind {
     Fixed64s,
 }
 
-/// Number, name and kind of a field.
 pub(crate) type FieldRow = (u64, &'static str, FieldKind);
 
 #[derive(Clone, Copy)]

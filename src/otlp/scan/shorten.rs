@@ -55,7 +55,6 @@ pub(super) fn shorten(
     items.finish(copy.out, limit)
 }
 
-/// Copies JSON text without the ends of long strings.
 struct TextCopy<'a> {
     json: &'a [u8],
     copied: usize,
@@ -141,7 +140,6 @@ struct Items {
     /// The index in `starts` of the first item that remains.
     first: usize,
     is_list: bool,
-    /// True once the list was closed.
     is_closed: bool,
     is_cut: bool,
 }
@@ -152,7 +150,6 @@ impl Items {
         self.starts.push(start);
     }
 
-    /// Ends an item and begins the next item.
     fn next(&mut self, out: &mut Vec<u8>, limit: usize) {
         if self.is_list {
             self.drop_first(out, limit);

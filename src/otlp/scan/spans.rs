@@ -110,7 +110,6 @@ pub(super) fn grow<T>(items: &mut Vec<T>, has_room: &mut dyn FnMut(usize) -> boo
     has_room
 }
 
-/// The walk over the spans of a request.
 pub(super) struct SpanWalk<'k, 'b> {
     /// `None`, like `keeper`, if spans are only validated and counted.
     admission: Option<&'k dyn SpanAdmission>,
@@ -209,7 +208,6 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         Ok(())
     }
 
-    /// Reads the fields of a span, and stores its attributes and events.
     fn fields(
         &mut self,
         bytes: &'b [u8],

@@ -20,7 +20,6 @@ pub(super) struct ScannedValue<'b> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum ValueKind {
-    /// No value was set.
     Nothing,
     /// UTF-8.
     Str,
@@ -142,7 +141,6 @@ pub(super) fn short_text(value: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Validates an `AnyValue`.
 pub(super) fn any_value(bytes: &[u8], depth: u32) -> Result<ScannedValue<'_>, Fault> {
     let mut cursor = Cursor::new(bytes);
     let mut scanned = ScannedValue::NOTHING;

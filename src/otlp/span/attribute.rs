@@ -2,7 +2,7 @@
 
 use super::key_set::KeyId;
 
-/// An attribute's value, borrowed from the text that stores it.
+/// An attribute's value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value<'a> {
     /// A string.

@@ -36,9 +36,7 @@ pub struct KeptAttributesBuilder {
     /// `tail`.
     first_entry: usize,
     start: usize,
-    /// True while an event is open.
     in_event: bool,
-    /// Bytes of the current request's published texts.
     size: usize,
 }
 
@@ -149,7 +147,7 @@ impl KeptAttributesBuilder {
 
     /// Calls `keep` for each attribute of the current span whose key `concerns` accepts, and stores
     /// the result instead; `None` removes the attribute. Removes the events that `keep_event`
-    /// rejects. Attributes of the remaining events do not change.
+    /// rejects. The remaining events keep their attributes.
     pub fn retain(
         &mut self,
         concerns: impl Fn(KeyId) -> bool,

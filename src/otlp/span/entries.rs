@@ -7,7 +7,6 @@ use std::sync::{Arc, OnceLock};
 use super::attribute::{Attribute, Value};
 use super::key_set::KeyId;
 
-/// The entries of several spans.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KeptText {
     pub(super) entries: Vec<KeptEntry>,
@@ -41,11 +40,10 @@ impl EntryRange {
     }
 }
 
-/// The content of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum Tag {
-    /// The name of a span or log record.
+    /// Of a span or log record.
     Name,
     /// A span's trace state, or the id of the trace that a log record names.
     Context,
@@ -73,7 +71,6 @@ impl Tag {
     ];
 }
 
-/// Maximum bytes of a suffix.
 pub(super) const MAX_SUFFIX: usize = 255;
 /// Maximum bytes of a bool, integer or double: 64 bits as hexadecimal digits.
 pub(super) const NUMBER_SIZE: usize = 16;
@@ -138,7 +135,6 @@ impl KeptEntry {
     }
 }
 
-/// The entries of one span, or of one event.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Entries<'a> {
     pub(super) entries: &'a [KeptEntry],
@@ -149,7 +145,6 @@ pub(super) struct Entries<'a> {
 }
 
 impl KeptText {
-    /// Returns the bytes on the heap.
     #[inline]
     pub(super) fn size(&self) -> usize {
         self.entries.capacity() * KeptEntry::SIZE + self.text.capacity()
@@ -165,7 +160,6 @@ impl KeptText {
         }
     }
 
-    /// Copies the entries of one span into a separate text.
     pub(super) fn alone(entries: Entries<'_>) -> Self {
         let mut alone = Self {
             entries: Vec::with_capacity(entries.entries.len()),
@@ -180,7 +174,6 @@ impl KeptText {
         Entries::new(&self.entries, &self.text)
     }
 
-    /// Returns the bytes in use.
     pub(super) fn len(&self) -> usize {
         self.entries.len() * KeptEntry::SIZE + self.text.len()
     }
@@ -224,12 +217,10 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// Returns the bytes of the entries and their text.
     pub(super) fn size(self) -> usize {
         self.entries.len() * KeptEntry::SIZE + self.own_text().len()
     }
 
-    /// Returns the text of these entries only.
     pub(super) fn own_text(self) -> &'a str {
         let first = self.entries.first();
         first.map_or("", |first| self.between(first.at, self.end))
@@ -252,7 +243,6 @@ impl<'a> Entries<'a> {
         Some(self.split(nth).1)
     }
 
-    /// Returns the attributes outside events.
     pub(super) fn attributes(self) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
         (0..self.entries.len())
             .filter(move |&nth| self.entries[nth].is_attribute())

@@ -12,7 +12,7 @@ use super::kept_attributes::KeptAttributes;
 const FIRST_BYTES: usize = 384;
 const FIRST_ENTRIES: usize = 32;
 
-/// Maximum number of items by which a list grows, or an eighth of the list if that is more. Unused
+/// Maximum number of items by which a list grows, unless an eighth of the list is more. Unused
 /// capacity counts against the budget; a fixed step would make the total cost of copying quadratic.
 const MAX_GROWTH: usize = 32 << 10;
 
@@ -30,13 +30,11 @@ pub struct TraceText {
     large: Option<Box<LargeSpans>>,
 }
 
-/// Attributes of large spans, each in a separate allocation.
 #[derive(Debug, Clone, Default)]
 struct LargeSpans {
     texts: Vec<KeptText>,
     /// Free positions in `texts`.
     free: Vec<u32>,
-    /// Bytes of all texts.
     size: usize,
 }
 

@@ -99,7 +99,6 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads a length-delimited string and checks that it is UTF-8.
     #[inline(always)]
     pub(crate) fn string(&mut self) -> Result<&'a [u8], Fault> {
         let bytes = self.delimited()?;

@@ -90,7 +90,6 @@ struct FaultDetails {
     kind: FaultKind,
     /// The address of the faulty bytes, from which [`Fault::locate`] computes the offset.
     address: usize,
-    /// The fields, innermost first.
     path: Vec<&'static str>,
 }
 
@@ -105,7 +104,6 @@ impl Fault {
         }))
     }
 
-    /// Adds the enclosing field to the path.
     #[cold]
     #[inline(never)]
     pub(crate) fn within(mut self, field: &'static str) -> Self {

@@ -19,7 +19,6 @@ fn check_long_utf8(bytes: &[u8]) -> Result<(), Fault> {
     }
 }
 
-/// Returns the length of the valid UTF-8 at the start of the bytes.
 #[cold]
 fn valid_up_to(bytes: &[u8]) -> usize {
     std::str::from_utf8(bytes).map_or_else(|error| error.valid_up_to(), str::len)
