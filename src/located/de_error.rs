@@ -52,8 +52,6 @@ pub(crate) enum MistakeKind {
     Other(String),
 }
 
-// === impl DeError ===
-
 impl DeError {
     pub(crate) fn new(fault: MistakeKind) -> Self {
         Self {
@@ -95,12 +93,10 @@ impl DeError {
         }
     }
 
-    /// Returns the indices from the root to the node.
     pub(crate) fn path(&self) -> Vec<usize> {
         self.reversed_path.iter().rev().copied().collect()
     }
 
-    /// Returns the indices from the root to the node to remove.
     pub(crate) fn pruned_path(&self) -> Vec<usize> {
         self.reversed_pruned.iter().rev().copied().collect()
     }

@@ -33,13 +33,11 @@ pub trait Hints {
     /// reported.
     fn replaces(&self, refused: &str, missing: &str) -> bool;
 
-    /// Returns the dotted paths at which the format has a key of this name.
     fn paths_of(&self, key: &str) -> Vec<String>;
 }
 
 /// The correct form of something that another format writes differently.
 pub struct Rewrite {
-    /// The text beside the caret.
     pub remedy: String,
     /// The whole corrected text.
     pub example: Option<String>,
@@ -329,7 +327,6 @@ fn words_of(name: &str) -> String {
     words
 }
 
-/// Joins keys to a path such as `criteria[2].threshold`.
 pub(crate) fn dotted(keys: &[String]) -> String {
     let mut name = String::new();
     for key in keys {

@@ -10,7 +10,6 @@ use super::problem::{Problem, Problems};
 use super::texts::{Place, Texts};
 use super::tree::{Node, NodeValue, Scalar};
 
-/// Access to the files to which a configuration refers.
 pub trait Files {
     /// Returns the text of a file.
     ///
@@ -57,7 +56,7 @@ type Refusal = (String, String);
 
 impl Interpolation<'_> {
     /// Replaces references in every scalar. A value that cannot be replaced is reported and
-    /// removed. Secrets written directly in the text are masked in excerpts.
+    /// removed. Secrets that the text contains directly are masked in excerpts.
     pub fn apply(&mut self, node: &mut Node, texts: &mut Texts, problems: &mut Problems) {
         self.walk(node, &mut Vec::new(), texts, problems);
     }

@@ -13,7 +13,6 @@ const MAX_PROBLEMS: usize = 1_000;
 /// Maximum bytes of a JSON pointer; a longer one is cut and ends in `…`.
 const MAX_POINTER: usize = 1_024;
 
-/// The severity of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// The configuration cannot be used.
@@ -22,7 +21,6 @@ pub enum Severity {
     Warning,
 }
 
-/// A problem with a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub severity: Severity,
@@ -38,15 +36,12 @@ pub struct Problem {
     pub notes: Vec<String>,
 }
 
-/// All problems of a configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Problems {
     kept: Vec<Problem>,
     /// The number of errors that were not stored.
     n_more: usize,
 }
-
-// === impl Problem ===
 
 impl Problem {
     pub fn new(title: impl Into<String>, spot: Option<Spot>) -> Self {
@@ -220,8 +215,6 @@ fn cropped(line: &str, column: usize, width: usize) -> (String, usize, usize) {
     )
 }
 
-// === impl Problems ===
-
 impl Problems {
     pub fn push(&mut self, problem: Problem) {
         if self.kept.len() >= MAX_PROBLEMS {
@@ -253,7 +246,7 @@ impl Problems {
         self.kept.is_empty()
     }
 
-    /// Returns the number of errors. All other problems are warnings.
+    /// Counts errors that were not stored, too.
     pub fn n_errors(&self) -> usize {
         self.kept
             .iter()
@@ -271,7 +264,6 @@ impl Problems {
         self.kept.iter()
     }
 
-    /// Renders all messages, separated by empty lines.
     pub fn render(&self, colour: bool) -> String {
         let mut messages: Vec<String> = self
             .kept

@@ -27,14 +27,12 @@ pub struct Reader<'a> {
 /// The treatment of a null where a list or a map is required.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Nulls {
-    /// A null is an error, like a missing value.
+    /// Like a missing value.
     Refused,
     /// A null is an empty list or map, because all keys of a section may be commented out. An item
     /// of a list is not a section, so a null item is rejected.
     Empty,
 }
-
-// === impl Reader ===
 
 impl<'a> Reader<'a> {
     pub fn new(node: &'a Node) -> Self {
@@ -48,7 +46,6 @@ impl<'a> Reader<'a> {
         self.node
     }
 
-    /// Returns a reader that reads a section without a value as an empty section.
     pub fn allowing_empty_sections(self) -> Self {
         Self {
             nulls: Nulls::Empty,

@@ -18,7 +18,6 @@ pub struct Spot {
     pub line: usize,
     /// The column in characters, counted from 1.
     pub column: usize,
-    /// The length of the underlined part in characters, at least 1.
     pub width: usize,
     /// The line around the column, with secrets masked; `None` if the whole line may be secret.
     pub excerpt: Option<String>,
@@ -51,7 +50,6 @@ struct Text {
     marks: Vec<Position>,
 }
 
-/// Line and column, both counted from 1.
 #[derive(Debug, Clone, Copy)]
 struct Position {
     line: usize,
@@ -61,13 +59,10 @@ struct Position {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextKind {
     File,
-    /// A variable or a flag.
     Variable,
     /// A variable or a flag with a secret, which is never shown.
     SecretVariable,
 }
-
-// === impl Texts ===
 
 impl Texts {
     /// Adds a text and returns its index. Drops a byte order mark, so that columns are right.
@@ -99,12 +94,10 @@ impl Texts {
             .unwrap_or_default()
     }
 
-    /// Masks a range in all excerpts.
     pub(crate) fn hide(&mut self, place: Place) {
         self.0[place.source].hidden.push(place.start..place.end);
     }
 
-    /// Returns true if any of the text at a place is masked.
     pub(crate) fn is_hidden(&self, place: Place) -> bool {
         let Text { kind, hidden, .. } = &self.0[place.source];
         let overlaps = |range: &Range<usize>| range.start < place.end && place.start < range.end;
@@ -166,7 +159,6 @@ impl Texts {
         }
     }
 
-    /// Returns the whole line in which a place starts.
     pub(crate) fn line(&self, place: Place) -> &str {
         let text = &self.0[place.source].text;
         let (before, after) = text.split_at(floor_char_boundary(text, place.start));
@@ -193,13 +185,13 @@ impl Texts {
         }
     }
 
-    /// Returns `file.yaml:12`, or the variable's name.
+    /// Returns `file.yaml:12`, or the name of a variable or flag.
     pub fn short(&self, place: Place) -> String {
         let spot = self.spot(place);
         if spot.is_file { format!("{}:{}", spot.name, spot.line) } else { spot.name }
     }
 
-    /// Returns the path of a file, as given, or the name of a variable.
+    /// Returns the path of a file, as given, or the name of a variable or flag.
     pub fn name(&self, source: usize) -> &str {
         &self.0[source].name
     }
@@ -208,8 +200,6 @@ impl Texts {
         self.0[source].kind == TextKind::File
     }
 }
-
-// === impl Text ===
 
 impl Text {
     /// Returns the line and column of a byte at which a character starts.

@@ -28,7 +28,6 @@ pub struct Scalar {
     pub substituted: bool,
 }
 
-/// The kind that YAML gives a scalar.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
     Null,
@@ -53,8 +52,6 @@ pub struct MapEntry {
     pub value: Node,
 }
 
-// === impl Map ===
-
 impl Map {
     /// Removes the entries that `keep` rejects, and stores their keys.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut MapEntry) -> bool) {
@@ -69,8 +66,6 @@ impl Map {
     }
 }
 
-// === impl Node ===
-
 impl Node {
     /// Creates an empty map, the value of an empty file.
     pub fn empty_map(place: Place) -> Self {
@@ -80,7 +75,6 @@ impl Node {
         }
     }
 
-    /// Returns true if this item was removed from its list.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self.value, NodeValue::Gone)
     }
@@ -95,7 +89,6 @@ impl Node {
         )
     }
 
-    /// Returns the value at a path of keys.
     pub fn find(&self, path: &[&str]) -> Option<&Node> {
         self.find_entry(path).map(|entry| &entry.value)
     }
@@ -278,11 +271,8 @@ impl Node {
     }
 }
 
-/// The action of [`Node::put`] if there is a value already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnConflict {
-    /// Replace the existing value.
     Replace,
-    /// Retain the existing value.
     Keep,
 }

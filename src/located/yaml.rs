@@ -25,7 +25,6 @@ pub fn to_commented_yaml(value: &Value, comment: &dyn Fn(&str) -> Option<String>
     out
 }
 
-/// Writes YAML like [`to_commented_yaml`], without comments.
 pub fn to_yaml(value: &Value) -> String {
     to_commented_yaml(value, &|_| None)
 }
@@ -97,7 +96,6 @@ fn is_short(items: &[Value]) -> bool {
         && items.iter().map(|item| flow(item).len() + 2).sum::<usize>() <= MAX_FLOW_CHARS
 }
 
-/// Writes YAML on one line.
 pub fn flow(value: &Value) -> String {
     match value {
         Value::Array(items) => format!(

@@ -19,7 +19,7 @@ pub struct Decimal<'a> {
 
 impl<'a> Decimal<'a> {
     /// Parses `-12.5e+3`, and the forms `+1`, `.5` and `5.` of YAML and Python. `None` for any
-    /// other text, and for an absurdly large exponent.
+    /// other text, and for an exponent that needs more than 32 bits.
     pub fn parse(text: &'a str) -> Option<Self> {
         let (negative, text) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
@@ -140,7 +140,7 @@ impl fmt::Display for Decimal<'_> {
     }
 }
 
-/// Maximum number of digits of a sum.
+/// Maximum number of digits of a sum, all of which fit into an `i128`.
 const MAX_DIGITS: u32 = 38;
 
 /// An exact sum of at most 38 digits: `units` times 10 to the power of −`scale`.

@@ -150,7 +150,8 @@ pub fn duration_from(text: &str) -> Option<Duration> {
     number.checked_mul(millis).map(Duration::from_millis)
 }
 
-/// Returns a duration in the largest unit in which it is a whole number: `90s`, `2m`.
+/// Returns a duration in the largest unit in which it is a whole number: `90s`, `2m`. Omits
+/// fractions of a millisecond.
 pub fn duration_text(duration: Duration) -> String {
     let millis = duration.as_millis();
     match millis {

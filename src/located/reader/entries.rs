@@ -57,7 +57,6 @@ pub(super) struct MapEntries<'a> {
     inline: Option<Rest<'a>>,
 }
 
-/// The entries of a map that serde sees.
 #[derive(Clone, Copy)]
 enum Shown {
     All,
@@ -144,7 +143,6 @@ impl<'de> MapAccess<'de> for MapEntries<'de> {
 /// not have, and so rejects unknown keys.
 pub(super) const INLINE: &str = "*";
 
-/// The keys of a map that the [`INLINE`] field reads.
 struct Rest<'a> {
     reader: Reader<'a>,
     /// The fields of the enclosing struct.
