@@ -266,7 +266,6 @@ impl Check<'_> {
         }
     }
 
-    /// Checks that the shares of memory fit together and into the limit.
     fn memory(&mut self) {
         let Config {
             receivers,

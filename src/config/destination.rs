@@ -80,8 +80,6 @@ pub enum Off {
     SignalNotTaken(Shape),
 }
 
-// === impl Shape ===
-
 impl Shape {
     /// All shapes.
     pub const ALL: [Self; 3] = [Self::Span, Self::Event, Self::Metrics];
@@ -127,8 +125,6 @@ impl fmt::Display for Off {
         }
     }
 }
-
-// === impl Endpoint ===
 
 impl Endpoint {
     /// Parses `http(s)://host[:port][/base]`. Without a protocol, port 4318 or a path means HTTP,

@@ -41,7 +41,6 @@ impl File {
     }
 }
 
-/// One example as written in the file.
 #[derive(Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
 struct Entry {

@@ -188,7 +188,6 @@ impl Config {
     }
 }
 
-/// The parts of the sources to use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Parts {
     /// All parts; every mistake is an error.
@@ -271,8 +270,6 @@ fn empty_section(root: &mut Node, key: &str) {
     }
 }
 
-// === impl Origins ===
-
 impl Origins {
     fn of(criteria: &[Criterion], root: &Node, texts: &Texts) -> Self {
         let mut origins = Self::default();
@@ -295,7 +292,7 @@ impl Origins {
         origins
     }
 
-    /// Returns the origins of these values, and of the criteria of `others`.
+    /// Returns the origins of these values and of the criteria of `others`.
     pub(super) fn with_criteria_of(&self, others: &Self) -> Self {
         Self {
             values: self.values.clone(),
@@ -338,7 +335,6 @@ struct CriteriaFiles<'a> {
 }
 
 impl CriteriaFiles<'_> {
-    /// Appends the criteria of all criteria files to the criteria of the main file.
     fn append(&mut self, root: &mut Node, interpolation: &mut Interpolation<'_>) {
         let Some(Node {
             value: NodeValue::List(globs),

@@ -138,7 +138,6 @@ pub struct PageLink {
 }
 
 impl PageLink {
-    /// The placeholders for properties of a run.
     pub(super) const PLACEHOLDERS: [&str; 7] = [
         "trace_id", "span_id", "service", "agent", "session", "start_ms", "end_ms",
     ];

@@ -100,7 +100,6 @@ impl Config {
     }
 }
 
-/// Returns true for a key of a section whose secrets a reload applies.
 fn is_of_destinations(key: &str) -> bool {
     ["forward", "scores"].contains(&key.split('.').next().unwrap_or_default())
 }

@@ -298,7 +298,6 @@ fn parts(name: &str) -> Vec<(&str, bool)> {
     parts
 }
 
-/// Returns the length of the UUID at the start of a text.
 fn uuid_len(text: &str) -> Option<usize> {
     const GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
     const LEN: usize = 36;
@@ -375,7 +374,7 @@ fn n_words(name: &str) -> usize {
     1 + (1..bytes.len()).filter(begins).count()
 }
 
-/// Returns the name of a criterion for the runs of `slug`.
+/// Returns a criterion's name: `slug-about`, or only `about` without a slug.
 pub(super) fn named(slug: &str, about: &str) -> String {
     if slug.is_empty() { about.to_owned() } else { format!("{slug}-{about}") }
 }

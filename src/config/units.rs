@@ -135,7 +135,6 @@ impl fmt::Display for Amount {
 }
 
 impl Threads {
-    /// Maximum number of threads.
     pub(super) const MAX: usize = 64;
 
     /// Maximum number of threads of `auto`: the receiving threads need the remaining CPUs.

@@ -104,8 +104,6 @@ fn default_timeout() -> Duration {
     Duration::from_secs(10)
 }
 
-// === impl Writer ===
-
 impl Writer {
     /// Returns the key below `scores.writers`.
     pub fn name(&self) -> &'static str {

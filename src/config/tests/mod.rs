@@ -16,7 +16,6 @@ use serde_json::Value;
 
 use super::{Config, Files, Loaded, Problems, Sources};
 
-/// A folder in memory.
 #[derive(Default)]
 struct Folder(BTreeMap<PathBuf, String>);
 
@@ -39,7 +38,6 @@ impl Files for Folder {
     }
 }
 
-/// The sources of a configuration, as a test writes them.
 #[derive(Default)]
 struct Given<'a> {
     text: &'a str,
