@@ -20,9 +20,7 @@ pub(crate) enum ApiError {
         /// The mistake and its remedy.
         detail: String,
     },
-    /// No criterion has that name.
     NotFound(String),
-    /// A criterion of that name exists already.
     Exists(String),
     Conflict(String),
     /// The current state does not allow the call.
@@ -56,7 +54,6 @@ impl ApiError {
         }
     }
 
-    /// Returns the error as one sentence.
     pub(super) fn detail(&self) -> String {
         match self {
             Self::Invalid(problems) => match problems.iter().next() {

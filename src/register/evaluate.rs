@@ -50,7 +50,6 @@ pub(super) struct EvaluateRequest<C = Criterion> {
     /// A trace request as protobuf, from gRPC.
     #[serde(skip)]
     protobuf: Option<Vec<u8>>,
-    /// The criteria to judge by.
     criteria: Option<Vec<C>>,
     /// Names of registered criteria to judge by.
     #[serde(default)]
@@ -145,7 +144,7 @@ impl EvaluateRequest {
 }
 
 impl Register {
-    /// Judges a trajectory or traces by the request's criteria, or by the registered ones.
+    /// Judges by the request's criteria, or else by the registered ones.
     pub(super) fn evaluate(&self, request: EvaluateRequest) -> Result<EvaluationsView, ApiError> {
         evaluate(
             request,
@@ -461,7 +460,6 @@ impl ToolCallBody {
     }
 }
 
-/// Parses an id in hex; an empty text counts as missing.
 fn id<T>(
     text: Option<String>,
     name: &'static str,

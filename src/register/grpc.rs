@@ -37,7 +37,6 @@ use messages::{
     ListResponse, Registration, ReplaceRequest, ReplaceResponse, Shadowed, UpsertRequest,
 };
 
-/// The messages of `spanscore.v1`.
 #[rustfmt::skip]
 #[expect(
     unreachable_pub,
@@ -268,7 +267,6 @@ fn timestamp(unix_nanos: u64) -> Timestamp {
 
 // === routes ===
 
-/// A method of the service, for one call.
 #[derive(Clone)]
 struct Method<F> {
     register: Register,

@@ -82,12 +82,10 @@ pub fn rules(config: &Config, criteria: Vec<Criterion>, previous: Option<&Rules>
 }
 
 impl CriteriaSet {
-    /// Merges the criteria of the files with the registrations of the API.
     pub fn new(file: Vec<Criterion>, api: impl IntoIterator<Item = Registration>) -> Self {
         Self::default().with_file(file).with_all(api)
     }
 
-    /// Returns this set with other criteria from files.
     pub fn with_file(&self, file: Vec<Criterion>) -> Self {
         Self {
             file: file.into_iter().map(Arc::new).collect(),
@@ -103,7 +101,6 @@ impl CriteriaSet {
         }
     }
 
-    /// Returns this set with a registration added or replaced.
     pub fn with(&self, registration: Registration) -> Self {
         let mut next = self.clone();
         next.api
@@ -111,14 +108,12 @@ impl CriteriaSet {
         next
     }
 
-    /// Returns this set without the registration of this name.
     pub fn without(&self, name: &str) -> Self {
         let mut next = self.clone();
         next.api.remove(name);
         next
     }
 
-    /// Returns this set with exactly these registrations.
     pub fn with_all(&self, api: impl IntoIterator<Item = Registration>) -> Self {
         let api = api
             .into_iter()
@@ -138,7 +133,7 @@ impl CriteriaSet {
         shadowed
     }
 
-    /// Returns this set without expired registrations; `None` if none has expired.
+    /// Returns `None` if no registration has expired.
     pub fn expired(&self, now_unix_nanos: u64) -> Option<Self> {
         let is_expired = |registration: &Registration| {
             registration
@@ -152,7 +147,6 @@ impl CriteriaSet {
         })
     }
 
-    /// Returns the time in Unix nanoseconds at which the next registration expires.
     pub fn next_expiry(&self) -> Option<u64> {
         self.api
             .values()
@@ -208,7 +202,6 @@ impl CriteriaSet {
         }
     }
 
-    /// Returns every name with its active criterion.
     pub fn entries(&self) -> BTreeMap<&str, ActiveEntry<'_>> {
         let from_file = self.file.iter().map(|criterion| {
             (

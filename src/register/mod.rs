@@ -45,9 +45,7 @@ pub(crate) use rest::Query;
 pub use set::{Register, ReloadOutcome, ReloadStopped};
 pub use state::StateError;
 
-/// The arguments of [`open`].
 pub struct RegisterSetup {
-    /// The configuration at the start of the sidecar.
     pub config: Config,
     /// Source of the configuration; without it nothing is reloaded.
     pub origin: Option<ConfigOrigin>,

@@ -11,7 +11,7 @@ use crate::config;
 
 const TEXT: &str = include_str!("openapi.yaml");
 
-/// Returns the document, created at its first use.
+/// The document is created at its first use.
 pub(super) fn document() -> &'static Value {
     static DOCUMENT: LazyLock<Value> = LazyLock::new(build);
     &DOCUMENT

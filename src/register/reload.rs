@@ -51,7 +51,6 @@ pub enum Start {
     Unsound,
 }
 
-/// Reloads the configuration until it is stopped.
 pub struct Reloader {
     register: Register,
     origin: Option<ConfigOrigin>,
@@ -68,7 +67,6 @@ struct ReadAttempt {
     fingerprint: [u8; 32],
 }
 
-/// A query of the disk while the configuration is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum FileQuery {
     Read(PathBuf),

@@ -333,7 +333,7 @@ impl Register {
         text(self, request).await
     }
 
-    /// Reads a criterion that is tried but not registered, under the limits of registrations.
+    /// Reads a criterion that is tried but not registered. The limits of registrations apply.
     pub(crate) fn read_criterion(
         &self,
         text: &str,
@@ -383,7 +383,6 @@ impl Query {
         Ok(Self(pairs))
     }
 
-    /// Removes and returns the value of a parameter, if it was given.
     pub(crate) fn take(&mut self, key: &str) -> Option<String> {
         let at = self.0.iter().position(|(name, _)| name == key)?;
         Some(self.0.swap_remove(at).1)

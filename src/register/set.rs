@@ -123,7 +123,7 @@ impl Register {
         outcome.await.map_err(|_| ReloadStopped)
     }
 
-    /// Returns the revision of each active criterion, by name.
+    /// Returns the revisions of the active criteria, by name.
     pub fn revisions(&self) -> BTreeMap<String, String> {
         let set = self.0.set.load();
         set.active()
@@ -191,7 +191,6 @@ impl Register {
         })
     }
 
-    /// Returns the status of each destination.
     fn destinations(&self) -> Vec<Value> {
         let Now {
             instant,
@@ -221,7 +220,6 @@ impl Register {
 
     // === changing ===
 
-    /// Registers a criterion under its name.
     pub(super) fn upsert(
         &self,
         name: Option<&str>,
@@ -293,7 +291,6 @@ impl Register {
         Ok(ReplacedView::new(&next, changes))
     }
 
-    /// Deletes the registrations that have expired.
     pub(super) fn expire(&self) {
         let now = self.unix_nanos();
         let before = self.0.set.load();
@@ -335,7 +332,6 @@ impl Register {
         })
     }
 
-    /// Activates the first set.
     pub(super) fn start(&self, set: CriteriaSet) {
         let config = self.config();
         let rules = self.rules_for(&config, &set);

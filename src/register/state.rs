@@ -23,10 +23,8 @@ use crate::rfc3339::{rfc3339, unix_nanos_from_rfc3339};
 /// Maximum bytes that are read from the file: many times the maximum of the API's registrations.
 const MAX_SIZE: u64 = 64 << 20;
 
-/// The version of the file's format.
 const VERSION: u32 = 1;
 
-/// The file with the registrations of the API.
 #[derive(Debug)]
 pub(super) struct StateFile {
     path: PathBuf,
@@ -39,7 +37,6 @@ pub struct StateError {
     problem: String,
 }
 
-/// The contents of the file at the start of the process.
 #[derive(Debug, Default)]
 pub(super) struct Restored {
     pub(super) registrations: Vec<Registration>,

@@ -16,7 +16,6 @@ use super::*;
 use crate::config::Sources;
 use crate::sidecar;
 
-/// Opens a register with this configuration.
 pub(in crate::register) fn register(text: &str) -> Register {
     opened(text, sidecar::now).0
 }

@@ -63,7 +63,7 @@ pub(super) struct ReplacedView {
     pub(super) removed: Vec<String>,
 }
 
-/// The evaluations that answer one evaluate request, each with the fields of its jsonl line.
+/// Each evaluation has the fields of its jsonl line.
 #[derive(Debug, Serialize)]
 pub(super) struct EvaluationsView {
     pub(super) evaluations: Vec<Map<String, Value>>,
@@ -89,7 +89,6 @@ impl From<ActiveEntry<'_>> for RegistrationView {
 }
 
 impl ListView {
-    /// Returns all criteria, sorted by name.
     pub(super) fn new(registered: &CriteriaSet) -> Self {
         let entries = registered.entries().into_values();
         Self {

@@ -17,7 +17,6 @@ pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Serde for fields of the type `google.protobuf.Value`.
 pub(super) mod value {
     use super::{
         Deserialize, Deserializer, ProtoValue, Serialize, Serializer, Value, from_json, ser,
@@ -69,7 +68,6 @@ pub(super) mod one_or_more {
     }
 }
 
-/// Serde for fields of the type `google.protobuf.Struct`.
 pub(super) mod object {
     use super::{
         Deserialize, Deserializer, Map, Serialize, Serializer, Struct, Value, fields_from_json,
