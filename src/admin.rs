@@ -23,7 +23,6 @@ use crate::telemetry::{MetricsPage, MetricsSource, Phase, RequestMisdirected, Te
 pub use guard::{Guard, TokenError};
 pub use scrapes::Scrapes;
 
-/// The routes of the admin port and the state behind them.
 #[derive(Clone)]
 pub struct AdminPort {
     pub telemetry: Arc<Telemetry>,
@@ -36,7 +35,6 @@ pub struct AdminPort {
     /// The addresses of the OTLP ports, to name in answers to requests that were sent to this port
     /// by mistake.
     pub otlp: OtlpAddresses,
-    /// Decides who may use the API.
     pub guard: Arc<Guard>,
     pub api: Router,
     /// The routes of the page's files, which contain no telemetry.

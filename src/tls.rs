@@ -224,7 +224,6 @@ impl PortTls {
     }
 }
 
-/// The policy for client certificates, if an authority is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientCertificate {
     Required,

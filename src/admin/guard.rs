@@ -34,7 +34,6 @@ use crate::telemetry::{ApiOpen, ApiRefused, Telemetry, TokenUnusable};
 /// Maximum size of a token file, in bytes.
 const MAX_TOKEN_SIZE: u64 = 4096;
 
-/// Decides who may use the API.
 #[derive(Debug)]
 pub struct Guard {
     rule: Rule,
@@ -54,7 +53,6 @@ enum Rule {
     Closed,
 }
 
-/// The token file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use `admin.token_file`: `{}` {problem}", path.display())]
 pub struct TokenError {
@@ -62,7 +60,6 @@ pub struct TokenError {
     problem: String,
 }
 
-/// The reason for refusing a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GuardRefusal {
     Closed,
@@ -217,7 +214,6 @@ impl Guard {
     }
 }
 
-/// The middleware around the API's routes.
 pub(super) async fn guarded(
     State(guard): State<Arc<Guard>>,
     request: Request,
@@ -227,7 +223,6 @@ pub(super) async fn guarded(
     guard.run(checked, request, next).await
 }
 
-/// The middleware around the files of the page.
 pub(super) async fn guarded_page(
     State(guard): State<Arc<Guard>>,
     request: Request,
@@ -320,8 +315,6 @@ fn is_cross_origin(headers: &HeaderMap, authority: Option<&Authority>) -> bool {
         origin.as_ref() != authority || authority.is_none()
     })
 }
-
-// === impl GuardRefusal ===
 
 impl GuardRefusal {
     fn reason(self) -> &'static str {

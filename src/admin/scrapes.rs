@@ -64,7 +64,6 @@ impl Scrapes {
     }
 }
 
-/// The body of an answer, which sends a page in pieces.
 #[derive(Debug)]
 pub(super) struct PageBody {
     text: Weak<String>,

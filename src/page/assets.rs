@@ -23,7 +23,6 @@ pub(super) fn script() -> &'static str {
     SCRIPT.text
 }
 
-/// Returns all styles as one text.
 pub(super) fn style() -> &'static str {
     STYLE.text
 }

@@ -11,7 +11,6 @@ use super::{Page, view};
 /// Maximum number of runs in one event of a stream.
 const MAX_RUNS: usize = 200;
 
-/// Some of the remembered runs, and the state of the memory at that time.
 pub(super) struct Changes {
     runs: Vec<Arc<RememberedRun>>,
     /// Number of requested runs that were omitted.

@@ -11,7 +11,6 @@ use crate::register::{ApiError, Query};
 /// to pattern × text.
 const MAX_VALUE: usize = 256;
 
-/// The parameters of a filter.
 pub(super) const PARAMETERS: [&str; 5] = ["label", "criterion", "agent", "service", "text"];
 
 /// Selects runs: all given parameters must match. `criterion`, `agent` and `service` are globs. A
@@ -23,7 +22,6 @@ pub(super) struct RunFilter {
     criterion: Option<String>,
     agent: Option<String>,
     service: Option<String>,
-    /// The text, in lower case.
     text: Option<String>,
 }
 

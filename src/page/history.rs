@@ -9,7 +9,6 @@ const MAX_CRITERIA: usize = 256;
 const MINUTES: usize = 60;
 const QUARTERS: usize = 96;
 
-/// The verdicts of each criterion over time.
 #[derive(Debug, Default)]
 pub(super) struct History {
     of_criteria: Vec<Series>,

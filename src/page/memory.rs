@@ -32,7 +32,6 @@ const LARGEST_SHARE: usize = 8;
 /// Number of stored calls of a run that is too large.
 const MAX_CALLS_OF_LARGE: usize = 500;
 
-/// A judged run.
 #[derive(Debug)]
 pub(crate) struct RememberedRun {
     /// Number of the run, in the order of first judgements, from 1.
@@ -41,7 +40,6 @@ pub(crate) struct RememberedRun {
     pub(super) change: u64,
     /// Time of the last judgement in Unix nanoseconds; 0 in a report.
     pub(super) judged_unix_nanos: u64,
-    /// The agent's calls.
     pub(super) trajectory: Arc<Trajectory>,
     /// Number of calls; more than the trajectory has if only the first calls are stored.
     pub(super) n_calls: usize,
@@ -53,13 +51,11 @@ pub(crate) struct RememberedRun {
     pub(super) summary: OnceLock<Bytes>,
 }
 
-/// The latest judged runs.
 #[derive(Debug)]
 pub(super) struct RunMemory {
     capacity: Bound,
     size: usize,
     oldest_first: VecDeque<Arc<RememberedRun>>,
-    /// The number of each remembered run.
     numbers: HashMap<TraceId, u64>,
     totals: Totals,
     allowance: [Allowance; 2],
@@ -81,8 +77,6 @@ struct Allowance {
     left: u64,
     second: u64,
 }
-
-// === impl RunMemory ===
 
 impl RunMemory {
     pub(super) fn new(capacity: Bound) -> Self {
@@ -334,7 +328,6 @@ impl RunMemory {
             .map(|idx| Arc::clone(&self.oldest_first[idx]))
     }
 
-    /// Returns the remembered runs, newest first.
     pub(super) fn newest_first(&self) -> impl Iterator<Item = &Arc<RememberedRun>> {
         self.oldest_first.iter().rev()
     }
@@ -376,13 +369,9 @@ impl Allowance {
     }
 }
 
-// === impl RememberedRun ===
-
-/// Rules for copying a run.
 #[derive(Debug, Clone, Copy)]
 struct CopyRules {
     has_values: bool,
-    /// Maximum bytes of one run.
     max_size: usize,
 }
 

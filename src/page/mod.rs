@@ -65,7 +65,6 @@ pub struct PageSetup {
     pub receivers: ReceiverPorts,
     /// Reads the criteria that people try on the page.
     pub register: Register,
-    /// The clock.
     pub clock: fn() -> Now,
 }
 

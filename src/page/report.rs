@@ -103,7 +103,6 @@ pub fn write(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "<script>{script}</script>\n</body>\n</html>")
 }
 
-/// Writes data in a form that no browser parses as markup.
 fn write_data(out: &mut dyn Write, id: &str, json: &str) -> io::Result<()> {
     let json = json.replace('<', "\\u003c");
     writeln!(

@@ -22,7 +22,6 @@ const ONE_OF: usize = 64;
 /// Maximum number of spans that are read from one request; reading them takes less than a
 /// millisecond.
 const MAX_SPANS: usize = 1_024;
-/// Maximum number of stored proposals; a proposal is used when its trace is judged.
 const MAX_PROPOSALS: usize = 128;
 /// Maximum length of a proposed key in bytes.
 const MAX_KEY: usize = 200;

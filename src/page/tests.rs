@@ -31,7 +31,6 @@ criteria:
 const GOOD: &[&str] = &["validate", "check", "create"];
 const SWAPPED: &[&str] = &["validate", "create", "check"];
 
-/// A page with its rules, and a clock in Unix nanoseconds.
 struct Sight {
     page: Page,
     rules: Rules,
@@ -117,7 +116,6 @@ fn request_of(service: &str, spans: Vec<Value>) -> Vec<u8> {
     json::traces(request.to_string().as_bytes()).unwrap()
 }
 
-/// Returns the attributes of a map, as OTLP/JSON.
 fn attributes(texts: &Value) -> Vec<Value> {
     let texts = texts.as_object().unwrap().iter();
     texts
@@ -157,13 +155,11 @@ fn spans(trace: u64, calls: &[&str]) -> Vec<Value> {
     std::iter::once(run).chain(calls).collect()
 }
 
-/// Returns the values at these JSON pointers.
 fn at<const N: usize>(value: &Value, pointers: [&str; N]) -> Value {
     let found = pointers.map(|pointer| value.pointer(pointer).cloned());
     found.into_iter().map(Option::unwrap_or_default).collect()
 }
 
-/// Returns the values at a JSON pointer in each item of a list.
 fn each(list: &Value, pointer: &str) -> Value {
     let items = list.as_array().unwrap().iter();
     items.map(|item| at(item, [pointer])[0].take()).collect()

@@ -23,7 +23,6 @@ const MAX_AGENT_RUNS: usize = 500;
 /// Maximum length of a value in characters, whatever the configuration allows for explanations.
 const MAX_VALUE: usize = 4_096;
 
-/// Returns a run's entry in the list.
 pub(super) fn summary(run: &RememberedRun) -> Value {
     let trajectory = &run.trajectory;
     let listed = trajectory.tool_calls.iter().take(MAX_LISTED_CALLS);
@@ -87,7 +86,6 @@ fn goodness(verdict: Verdict) -> u8 {
     }
 }
 
-/// Returns all details of one run.
 pub(super) fn detail(run: &RememberedRun) -> Value {
     let trajectory = &run.trajectory;
     let mut view = facts(run, MAX_NAME);

@@ -7,7 +7,6 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::*;
 
-/// An authority that signs certificates.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -18,7 +17,6 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    /// Returns a certificate for `name`, and its key.
     fn sign(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new(vec![name.to_owned()])
@@ -33,7 +31,6 @@ impl Authority {
     }
 }
 
-/// A folder with the files of both sides.
 struct Files {
     dir: tempfile::TempDir,
     telemetry: Arc<Telemetry>,
