@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::Telemetry;
 
 events! {
-    /// A port is bound and accepts connections.
     Listening { setting: &'static str, address: SocketAddr, tls: bool } (_) {
         tracing::info!(setting, %address, tls, "listening");
     }
@@ -29,7 +28,6 @@ impl ConnectionOpened {
     }
 }
 
-/// A guard of an open connection.
 #[derive(Debug)]
 pub struct OpenConnection {
     setting: &'static str,
@@ -56,7 +54,6 @@ events! {
         }
     }
 
-    /// A connection was evicted for a newer one.
     ConnectionEvicted { setting: &'static str, peer: IpAddr } (telemetry) {
         if telemetry.metrics.connections_cut.add([setting, "gave_way"], 1) == 1 {
             tracing::warn!(
@@ -82,7 +79,6 @@ events! {
         }
     }
 
-    /// A TLS handshake failed.
     HandshakeFailed { setting: &'static str, error: String } (telemetry) {
         let n_failures = telemetry.metrics.tls_handshake_failures.add([setting], 1);
         match n_failures {
@@ -96,7 +92,6 @@ events! {
         }
     }
 
-    /// Certificate files changed, and the new certificates are in use.
     CertificatesReplaced { files: String } (telemetry) {
         telemetry.metrics.certificate_reloads.add(["replaced"], 1);
         tracing::info!(

@@ -84,17 +84,13 @@ impl AttemptEnded<'_> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DestinationStatus {
-    /// `forward`, `score_spans`, …
     pub queue: &'static str,
-    /// The setting or variable with the endpoint.
     pub origin: String,
     pub endpoint: String,
     pub state: DestinationState,
-    /// Time of the last accepted request.
     pub last_accepted: Option<Instant>,
     /// Time and message of the last refusal.
     pub last_refused: Option<(Instant, String)>,
-    /// Time and error of the last failure.
     pub last_failed: Option<(Instant, String)>,
 }
 
@@ -111,7 +107,6 @@ pub enum DestinationState {
 }
 
 impl DestinationState {
-    /// Returns the name in `/v1/status`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Untried => "untried",

@@ -5,7 +5,6 @@ use super::Telemetry;
 /// Maximum number of log lines about alarms in a second.
 const MAX_ALARMS_LOGGED: u64 = 10;
 
-/// The alarms of the current second.
 #[derive(Debug, Default)]
 pub(super) struct AlarmsLogged {
     /// The Unix time of the last log line in seconds, and the number of lines in that second.
@@ -16,18 +15,15 @@ pub(super) struct AlarmsLogged {
 }
 
 events! {
-    /// Scores were queued for delivery.
     ScoresQueued { shape: &'static str, n_items: u64 } (telemetry) {
         telemetry.metrics.scores_queued.add([shape], n_items.cast_signed());
     }
 
-    /// Queued scores were acknowledged by their destination.
     ScoresSent { shape: &'static str, n_items: u64 } (telemetry) {
         telemetry.metrics.scores_queued.add([shape], -n_items.cast_signed());
         telemetry.metrics.scores_sent.add([shape], n_items);
     }
 
-    /// Queued scores were dropped.
     ScoresDropped { shape: &'static str, n_items: u64, reason: &'static str } (telemetry) {
         telemetry.metrics.scores_queued.add([shape], -n_items.cast_signed());
         telemetry.metrics.scores_dropped.add([shape, reason], n_items);

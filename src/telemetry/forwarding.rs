@@ -49,7 +49,6 @@ impl QueueResized {
 }
 
 events! {
-    /// A request failed and will be retried.
     RequestRetried { queue: &'static str } (telemetry) {
         telemetry.metrics.exporter_retries.add([queue], 1);
     }
@@ -165,7 +164,6 @@ events! {
         }
     }
 
-    /// A destination is still down.
     DestinationStillDown {
         queue: &'static str,
         origin: String,
@@ -186,7 +184,6 @@ events! {
         }
     }
 
-    /// A destination accepts requests again.
     DestinationRecovered {
         queue: &'static str,
         origin: String,
@@ -226,7 +223,6 @@ events! {
         );
     }
 
-    /// Spans are written to Kafka.
     WritingToKafka { brokers: String, topic: String } () {
         tracing::info!(
             brokers,
@@ -247,7 +243,6 @@ pub enum SpansToKafka {
     Accepted {
         n_items: u64,
     },
-    /// Spans that the brokers acknowledged.
     Sent {
         n_items: u64,
     },

@@ -12,13 +12,11 @@ use super::Telemetry;
 /// second, and a stuck worker must be noticed within ten.
 const STUCK_AFTER: Duration = Duration::from_secs(8);
 
-/// The phase of the sidecar's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Phase {
     /// A port is not bound yet, or the process has not joined its Kafka group.
     #[default]
     Starting,
-    /// Accepting requests.
     Serving,
     /// Preparing a stop, or stopping.
     Draining,
@@ -35,7 +33,6 @@ impl Phase {
     }
 }
 
-/// The reason why a worker is unhealthy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unhealthy {
     /// The worker ended unexpectedly, by a panic or otherwise.
@@ -64,7 +61,6 @@ pub struct Heartbeat {
 impl Heartbeat {
     pub const INTERVAL: Duration = Duration::from_secs(1);
 
-    /// Reports that the worker is alive.
     pub fn beat(&self, now: Instant) {
         if let Some(worker) = self.telemetry.health().workers.get_mut(&self.id) {
             worker.last_beat = now;

@@ -15,11 +15,9 @@ use crate::sync::Mutex;
 pub struct ItemCounts {
     /// Received and acknowledged.
     pub accepted: u64,
-    /// Found in the journal at the start.
     pub restored: u64,
     /// Acknowledged by the downstream.
     pub sent: u64,
-    /// Waiting for the downstream.
     pub queued: u64,
     /// Dropped after they were acknowledged, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
@@ -27,7 +25,6 @@ pub struct ItemCounts {
     pub refused: BTreeMap<&'static str, u64>,
 }
 
-/// The account of each signal.
 #[derive(Debug, Default)]
 pub(super) struct ItemAccounting {
     traces: SignalAccount,
@@ -54,7 +51,6 @@ pub(super) struct RareCounts {
 }
 
 impl ItemAccounting {
-    /// Returns the account of `traces`, `logs` or `metrics`.
     pub(super) fn signal(&self, signal: &'static str) -> &SignalAccount {
         match signal {
             "traces" => &self.traces,
@@ -71,7 +67,6 @@ impl ItemAccounting {
             .collect()
     }
 
-    /// Writes the metrics of every signal.
     pub(super) fn write(&self, page: &mut MetricsPage) {
         self.traces.read().write("spans", page);
         self.logs.read().write("log_records", page);
@@ -171,17 +166,14 @@ events! {
         telemetry.items.signal(signal).accepted.fetch_add(n_items, Ordering::Relaxed);
     }
 
-    /// The journal had undelivered items at the start.
     ItemsRestored { signal: &'static str, n_items: u64 } (telemetry) {
         telemetry.items.signal(signal).restored.fetch_add(n_items, Ordering::Relaxed);
     }
 
-    /// Queued items were acknowledged by the downstream.
     ItemsSent { signal: &'static str, n_items: u64 } (telemetry) {
         telemetry.items.signal(signal).sent.fetch_add(n_items, Ordering::Release);
     }
 
-    /// Queued items were dropped.
     ItemsDropped { signal: &'static str, n_items: u64, reason: &'static str } (telemetry) {
         *telemetry.items.signal(signal).rare().dropped.entry(reason).or_default() += n_items;
     }

@@ -26,7 +26,6 @@ pub struct JournalMetrics {
 }
 
 impl JournalMetrics {
-    /// Creates the metrics of an empty log.
     pub fn new(log: &'static str, capacity: u64) -> Self {
         Self {
             log,
@@ -188,7 +187,6 @@ impl Histogram {
 }
 
 events! {
-    /// The journal was opened.
     JournalOpened {
         folder: String,
         n_restored: [u64; 3],
@@ -223,14 +221,12 @@ events! {
         );
     }
 
-    /// The log of scores was opened.
     JournaledScoresFound { folder: String, n_bytes: u64, oldest: Option<u64> } () {
         if let Some(oldest) = oldest.map(rfc3339) {
             tracing::info!(folder, n_bytes, oldest, "sending scores left in the journal");
         }
     }
 
-    /// The open traces were rebuilt from the journal.
     TracesRestored { n_open: usize, n_judged: usize, n_spans: usize, took: Duration } (telemetry) {
         let metrics = &telemetry.metrics;
         metrics.journal_restored_traces.add([], n_open as u64);
@@ -264,7 +260,6 @@ events! {
         );
     }
 
-    /// The open traces cannot be rebuilt from the journal.
     JournalTracesUnread { why: String } () {
         tracing::error!(
             why,
@@ -311,7 +306,6 @@ events! {
         }
     }
 
-    /// The journal's folder is in memory.
     JournalInMemory { folder: String } () {
         tracing::warn!(
             folder,
@@ -320,7 +314,6 @@ events! {
         );
     }
 
-    /// The journal's cursor cannot be read.
     JournalCursorLost { folder: String } () {
         tracing::error!(
             folder,
@@ -329,7 +322,6 @@ events! {
         );
     }
 
-    /// Another version wrote the journal.
     JournalOtherVersion { folder: String, moved_to: String, version: u32 } (telemetry) {
         telemetry.metrics.journal_too_new.add([], 1);
         tracing::error!(
@@ -341,7 +333,6 @@ events! {
         );
     }
 
-    /// The journal rejects records.
     JournalRefusing {
         log: &'static str,
         state: &'static str,
@@ -379,7 +370,6 @@ events! {
         }
     }
 
-    /// The journal accepts records again.
     JournalAccepting { log: &'static str, after: Duration } () {
         let (log, refused_secs) = (log, after.as_secs());
         tracing::info!(refused_secs, "journal accepts {log} again");

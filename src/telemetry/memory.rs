@@ -3,7 +3,6 @@
 use super::Telemetry;
 
 events! {
-    /// Memory was divided among queues and traces.
     MemoryShared { n_bytes: usize } (telemetry) {
         telemetry.metrics.memory_shared.set([], n_bytes);
     }

@@ -3,7 +3,6 @@
 
 use std::fmt::{Display, Write};
 
-/// The text of `/metrics` while it is being written.
 #[derive(Debug)]
 pub struct MetricsPage {
     text: String,
@@ -100,13 +99,11 @@ impl MetricsPage {
         );
     }
 
-    /// Writes a gauge without labels.
     pub fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.metric(name, MetricKind::Gauge, help);
         self.sample(name, [], value);
     }
 
-    /// Returns the complete text.
     pub fn finish(mut self) -> String {
         self.text.push_str("# EOF\n");
         self.text

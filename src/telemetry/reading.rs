@@ -36,7 +36,6 @@ impl Telemetry {
 }
 
 events! {
-    /// Spans are read from Kafka.
     ReadingFromKafka<'a> {
         brokers: &'a str,
         topic: &'a str,

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use super::Telemetry;
 
 events! {
-    /// The admin port serves the API.
     ApiOpen { address: SocketAddr, to: &'static str, in_the_clear: bool } () {
         if in_the_clear {
             tracing::warn!(
@@ -18,7 +17,6 @@ events! {
         }
     }
 
-    /// The API refused a request.
     ApiRefused { reason: &'static str, remedy: &'static str } (telemetry) {
         match telemetry.metrics.api_refused.add([reason], 1) {
             1 => tracing::warn!(
@@ -46,7 +44,6 @@ events! {
         }
     }
 
-    /// A set of criteria became active.
     CriteriaActive {
         n_criteria: usize,
         n_api: usize,
@@ -60,7 +57,6 @@ events! {
         tracing::info!(n_criteria, n_api, revision, cause, "criteria in force");
     }
 
-    /// Criteria that the API registered replace criteria of the files.
     CriteriaShadowed { names: Vec<String> } () {
         tracing::warn!(
             criteria = names.join(", "),
@@ -110,7 +106,6 @@ events! {
         );
     }
 
-    /// Registrations expired.
     RegistrationsExpired { gone: Result<usize, String> } (telemetry) {
         match gone {
             Ok(n) => {

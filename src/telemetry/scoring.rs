@@ -15,7 +15,6 @@ impl Telemetry {
 }
 
 events! {
-    /// Spans were forwarded unscored because the scoring queue was full.
     SpansUnscored { n_spans: usize } (telemetry) {
         let n_spans = n_spans as u64;
         if telemetry.metrics.unscored_spans.add([], n_spans) == n_spans {
@@ -82,7 +81,6 @@ events! {
         }
     }
 
-    /// Traces were closed for the first time.
     TracesClosed { reason: &'static str, n_traces: u64 } (telemetry) {
         telemetry.metrics.traces_closed.add([reason], n_traces);
     }
@@ -158,7 +156,6 @@ events! {
     }
 }
 
-/// The addresses of `assemble.peers` could not be resolved.
 #[derive(Debug)]
 pub struct PeersUnresolved<'a> {
     pub peers: &'a str,
@@ -182,7 +179,6 @@ impl PeersUnresolved<'_> {
 }
 
 events! {
-    /// Closed traces were judged.
     TracesJudged { n_evaluations: usize, n_unchanged: usize, n_no_trajectory: usize } (telemetry) {
         let metrics = &telemetry.metrics;
         for (counter, n) in [
@@ -196,12 +192,10 @@ events! {
         }
     }
 
-    /// Sessions got their final verdicts.
     SessionsJudged { completeness: &'static str, n_sessions: u64 } (telemetry) {
         telemetry.metrics.sessions_judged.add([completeness], n_sessions);
     }
 
-    /// The number and size of the stored traces and sessions.
     #[derive(Default)]
     TracesInMemory {
         n_open: usize,
@@ -298,12 +292,10 @@ events! {
         );
     }
 
-    /// A request could not be recorded.
     RecordingFailed { folder: String, error: String } () {
         tracing::warn!(folder, error, "a request was not recorded (further ones are not reported)");
     }
 
-    /// A drain begins.
     DrainStarted {} (_) {
         tracing::info!(
             "draining: still accepting requests, closing traces sooner and sending scores at once; \
@@ -311,7 +303,6 @@ events! {
         );
     }
 
-    /// The sidecar stops.
     Stopping { signal: &'static str } (_) {
         tracing::info!(
             signal,
