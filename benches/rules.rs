@@ -21,7 +21,6 @@ const MOST_OF_ALL: Duration = Duration::from_secs(1);
 const MOST_MEGABYTES: u64 = 64;
 const N_ROUNDS: usize = 5;
 
-/// Counts the goals that were missed.
 #[derive(Default)]
 struct Goals {
     n_missed: usize,

@@ -20,7 +20,7 @@ pub(crate) struct Capture {
     pub(crate) body: Vec<u8>,
 }
 
-/// Returns the protobuf bodies, and the transcoded JSON bodies.
+/// The bodies in JSON are transcoded.
 pub(crate) fn protobuf() -> Vec<Capture> {
     let mut captures = with_ending(".pb.gz");
     for mut capture in json() {

@@ -145,7 +145,6 @@ fn ids_of_right_length(value: &mut Value) {
     }
 }
 
-/// Returns a request with one span that has these fields.
 fn request_of(span: Value) -> Vec<u8> {
     json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": [span] }] }] })
         .to_string()

@@ -27,10 +27,8 @@ pub(crate) const N_CONNECTIONS: u64 = 4;
 /// The default gzip level of common SDKs.
 const GZIP_LEVEL: u32 = 6;
 
-/// The protocol of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wire {
-    /// OTLP/gRPC.
     Grpc,
     /// OTLP/gRPC, compressed.
     Gzip,

@@ -204,7 +204,6 @@ fn pace(
     .map(drop)
 }
 
-/// Returns the slope of the least-squares line.
 fn slope(samples: &[(f64, f64)]) -> f64 {
     let n = samples.len() as f64;
     let (sum_x, sum_y) = samples

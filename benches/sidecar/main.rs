@@ -63,7 +63,6 @@ const DEFAULT_PARTS: [&str; 13] = [
     "journal",
 ];
 
-/// The parameters of a benchmark.
 #[derive(Clone)]
 pub(crate) struct Plan {
     pub(crate) n_rounds: usize,
@@ -150,7 +149,6 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Parses the parameters of a ring.
 fn recipe_of(words: &[&str]) -> io::Result<Recipe> {
     let number = |at: usize| {
         words

@@ -3,7 +3,6 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
-/// Scrapes the metrics of an admin port.
 pub(crate) fn metrics_of(admin: &str) -> io::Result<Metrics> {
     let mut stream = TcpStream::connect(admin)?;
     write!(
@@ -15,7 +14,6 @@ pub(crate) fn metrics_of(admin: &str) -> io::Result<Metrics> {
     Ok(Metrics(text))
 }
 
-/// A scrape of `/metrics`.
 #[derive(Default)]
 pub(crate) struct Metrics(String);
 

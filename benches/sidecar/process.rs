@@ -152,7 +152,6 @@ impl Process {
         Ok(n_sleeps)
     }
 
-    /// Resets the peak of resident memory.
     pub(crate) fn forget_peak(&self) -> io::Result<()> {
         fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5")
     }

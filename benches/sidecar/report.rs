@@ -3,7 +3,6 @@
 /// The figures of one variant, one for each round.
 pub(crate) type Series = Vec<f64>;
 
-/// Median, minimum and maximum.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spread {
     pub(crate) median: f64,

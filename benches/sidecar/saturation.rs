@@ -24,7 +24,6 @@ const N_GENAI: u64 = 960;
 /// The backend behind the sidecar.
 #[derive(Debug, Clone, Copy)]
 enum Backend {
-    /// Answers immediately.
     KeepsUp,
     /// Accepts eight requests a second.
     Slow,

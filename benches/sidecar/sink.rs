@@ -40,7 +40,6 @@ const CONNECTION_WINDOW: u32 = 8 << 20;
 const MAX_FRAME: u32 = 1 << 20;
 const MAX_MESSAGE: usize = 64 << 20;
 
-/// The scope of spanscore's own spans.
 const SCORES: &[u8] = b"spanscore";
 
 #[derive(Default)]

@@ -96,7 +96,6 @@ pub(crate) enum Measured {
 pub(crate) struct Target {
     pub(crate) measured: Measured,
     pub(crate) sink: Process,
-    /// The port for OTLP/gRPC.
     pub(crate) port: u64,
     /// The port for OTLP/HTTP, if there is one.
     http_port: Option<u64>,

@@ -25,7 +25,6 @@ pub(crate) const ROOMY: &str = "memory.limit=3GiB";
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) target: Target,
-    /// Index of the load generator.
     load: usize,
     pub(crate) dose: Dose,
     turns: Vec<Turn>,
@@ -80,7 +79,6 @@ impl Row {
             .collect()
     }
 
-    /// Returns the number of requests in all rounds.
     pub(crate) fn n_requests(&self) -> f64 {
         self.turns.iter().map(|turn| turn.n_requests).sum()
     }

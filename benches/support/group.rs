@@ -62,8 +62,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // A group can be removed only when it has no processes. The owner of a group ends its
-        // processes before it drops the group.
+        // A group can be removed only when it has no processes.
         let _ = fs::remove_dir(&self.path);
     }
 }

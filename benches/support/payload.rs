@@ -8,7 +8,6 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message;
 
-/// The contents of the spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Profile {
     /// 8 short attributes, about 400 bytes a span.
@@ -220,8 +219,8 @@ impl Ring {
 }
 
 impl Template {
-    /// Creates a request. Each span begins with its trace id, so the offset of the id is known
-    /// while the request is built.
+    /// Each span begins with its trace id, so the offset of the id is known while the request is
+    /// built.
     fn new(spans: Vec<(Vec<u8>, Place)>) -> Self {
         let resource = Resource {
             attributes: vec![
@@ -292,7 +291,6 @@ struct Trace {
     tools: [&'static str; 5],
 }
 
-/// Generates traces and spans.
 struct Author {
     profile: Profile,
     random: fastrand::Rng,

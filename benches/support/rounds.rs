@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Returns the CPU time of this thread.
 fn cpu_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// The result of a benchmark: CPU time per item, and the ratio of two variants.
+/// CPU time per item, and the ratio of two variants.
 pub(crate) struct Ratio {
     /// Nanoseconds per item, median over the rounds.
     pub(crate) measured_nanos: f64,
