@@ -94,11 +94,11 @@ pub struct Taken {
     pub n_taken: usize,
     /// New spans and log records of traces that were judged before.
     pub n_late: usize,
-    /// Spans that were dropped because a limit closed their trace or left no memory for them, or
-    /// because the trace's other spans are gone.
+    /// Spans and log records that were dropped because a limit closed their trace or left no memory
+    /// for them, or because the trace's other spans are gone.
     pub n_too_late: usize,
-    /// Spans in `n_too_late` whose trace was forgotten because the memory for closed traces was
-    /// full.
+    /// The part of `n_too_late` whose traces were forgotten because the memory for closed traces
+    /// was full.
     pub n_forgotten: usize,
 }
 

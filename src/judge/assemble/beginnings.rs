@@ -1,10 +1,10 @@
 //! Start times of the histories of single peers or services. A peer or service gets its own start
-//! time when one of its events is forgotten early.
+//! time when one of its traces or sessions is forgotten early.
 
 /// Maximum number of keys with a separate start time.
 const MAX_BEGINNINGS: usize = 64;
 
-/// The time of the latest forgotten event of each key.
+/// The time of the latest forgotten trace or session of each key.
 #[derive(Debug)]
 pub(crate) struct Beginnings<K>(Vec<(K, u64)>);
 

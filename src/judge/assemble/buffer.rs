@@ -28,7 +28,7 @@ use super::{CloseReason, Closed, Inserted, Memo, Settings, Sizes, Stats};
 /// Assembles spans into traces and returns each trace when it is done.
 ///
 /// `now` must not decrease. Call [`close_due`](Self::close_due) after [`insert`](Self::insert) and
-/// [`mark_unscored`](Self::mark_unscored): until then, traces that a limit closes remain in the
+/// [`mark_unscored`](Self::mark_unscored): until then, traces that are being closed remain in the
 /// buffer without counting against the budget of open traces. During large insertions, call
 /// [`close_limited`](Self::close_limited) before [`closing_size`](Self::closing_size) grows large.
 #[derive(Debug)]
@@ -46,12 +46,12 @@ pub struct TraceBuffer<M> {
     timers: Timers,
     resources: SharedResources,
     /// The number and bytes of the open traces that count against the budget, by sender. Traces
-    /// that a limit is closing do not count.
+    /// that are being closed do not count.
     shares: Shares,
     service_hasher: FixedState,
     /// A start or a change of the replicas may have split traces that were opened before this tick.
     split_until: Tick,
-    /// Total bytes of the traces that a limit is closing.
+    /// Total bytes of the traces that are being closed.
     closing_size: usize,
     recent: RecentlyClosed<M>,
     unscored: UnscoredTraces,
@@ -115,9 +115,9 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Inserts a span or log record from a peer. The order, batching and repetition of spans do not
-    /// change the trace. Records are never top spans, so a trace that has only records does not
-    /// settle: it is closed as inactive, or by a limit.
+    /// Inserts a span or log record from a peer. Unless a limit closes the trace, the order,
+    /// batching and repetition of spans do not change it. Records are never top spans, so a trace
+    /// that has only records does not settle.
     #[inline]
     pub fn insert(&mut self, span: Span, peer: PeerId, now: Now) -> Inserted {
         let trace_id = span.trace_id;
@@ -287,7 +287,7 @@ impl<M: Memo> TraceBuffer<M> {
         closed
     }
 
-    /// Bytes of the traces that a limit closes and that were not returned yet.
+    /// Bytes of the traces that are being closed and were not returned yet.
     pub fn closing_size(&self) -> usize {
         self.closing_size
     }

@@ -18,7 +18,7 @@ pub(super) struct BufferedTrace<M> {
     pub(super) sender: TraceSender,
     /// True if several peers sent spans of the trace.
     pub(super) has_several_senders: bool,
-    /// Only of an open trace.
+    /// Valid only while the trace is open.
     pub(super) share: BudgetShare,
     pub(super) spans: TraceSpans,
     pub(super) memo: M,

@@ -194,7 +194,7 @@ impl<M: Memo> Closed<M> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
-    /// Open traces, except those that a limit closes and `close_due` has not returned yet.
+    /// Open traces, except those that are being closed.
     pub n_open: usize,
     /// Bytes of the traces that `n_open` counts.
     pub open_size: usize,

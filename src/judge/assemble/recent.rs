@@ -29,7 +29,8 @@ pub(super) struct RecentlyClosed<M> {
     /// All entries, in the order of their closing times, with a queue for each peer. An entry
     /// without spans moves to the end when a late span arrives.
     order: FifoTimers,
-    /// The entries that have their spans, in the same order.
+    /// The entries that have their spans, in the order of their judgements, with a queue for each
+    /// peer.
     whole: FifoTimers,
     n_whole: usize,
     /// A lower bound of the next expiry.
@@ -73,7 +74,7 @@ impl<M: Memo> RecentlyClosed<M> {
         }
     }
 
-    /// Inserts a closed trace that is being judged.
+    /// Inserts an entry for a closed trace, without its spans.
     pub(super) fn insert(&mut self, hash: u64, peer: PeerId, now: Tick) {
         // Shares belong to peers and not to services, because senders choose their service names.
         let share = self.shares.share(peer);

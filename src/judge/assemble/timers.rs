@@ -19,8 +19,7 @@ pub(super) enum Quiet {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
-    /// The settle time is over. The caller checks that a top span has ended and no local parent is
-    /// missing.
+    /// The settle time is over. The caller checks that the trace is done.
     Settled,
     /// No span has arrived for `assemble.inactive`.
     Inactive,

@@ -15,8 +15,8 @@ use super::trace_id_filter::TraceIdFilter;
 pub(super) struct UnscoredTraces {
     /// The time at which each id was last marked.
     last: HashMap<TraceId, Tick>,
-    /// One entry for each id, in the order of the first marks. An entry whose id was removed or
-    /// marked again is corrected when it reaches the front.
+    /// At least one entry for each id, in the order of the first marks. An entry whose id was
+    /// removed or marked again is corrected when it reaches the front.
     order: VecDeque<(TraceId, Tick)>,
     max_traces: usize,
     ttl: Tick,

@@ -232,16 +232,16 @@ impl CrossTraces {
         }
     }
 
-    /// Removes the calls that spans of other traces also report, and adds the parts of calls that
-    /// other traces contain.
+    /// Removes from a group of log records the calls that spans also report, and adds the parts of
+    /// calls that other traces contain.
     pub(super) fn complete(&self, trajectory: &mut Arc<Trajectory>) {
         self.span_calls.remove_known(trajectory);
         self.results.fill(trajectory);
     }
 }
 
-/// Returns the turn of a session that the trajectory is; `None` for log records without calls, and
-/// without a session.
+/// Returns the trajectory as a turn of its session; `None` without a session, and for log records
+/// without calls.
 fn turn(trajectory: &Trajectory, peer: PeerId) -> Option<Turn<'_>> {
     if trajectory.subject.is_none() && trajectory.tool_calls.is_empty() {
         return None;

@@ -48,7 +48,8 @@ pub struct Judged {
     pub n_no_trajectory: usize,
     /// The first trace without a trajectory that looks like an agent's.
     pub unrecognised: Option<Unrecognised>,
-    /// Traces of which only the spans or only the log records arrived.
+    /// Traces that arrived only in part, without their spans or without calls that their spans
+    /// report.
     pub half_arrived: Vec<HalfArrived>,
     /// The number of judgements that late spans did not change.
     pub n_unchanged: usize,

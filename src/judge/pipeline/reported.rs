@@ -357,7 +357,7 @@ impl ReportedCriterion {
 
 // === hashes ===
 
-/// Returns a hash that is equal for two evaluations that look the same to a reader.
+/// Returns a hash of all that a reader sees of an evaluation, and of the criterion's revision.
 fn fingerprint(evaluation: &Evaluation, of_trajectory: u64, hasher: &FixedState) -> u64 {
     let mut state = hasher.build_hasher();
     // The criterion changes if a run's expectations or test case arrive late.

@@ -84,10 +84,10 @@ pub(super) struct DueSession {
     version: u64,
     /// The turns in order of start; at least one.
     pub(super) turns: Vec<Arc<Trajectory>>,
-    /// The reason that also says whether the whole session was seen.
+    /// `Silent` if the session has ended and all of it was seen; else the reason why not.
     pub(super) completeness: CloseReason,
     pub(super) stage: SessionStage,
-    /// Only of a session that was removed.
+    /// Set only for a session that was removed.
     pub(super) reported: Option<Reported>,
 }
 
