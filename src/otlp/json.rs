@@ -64,10 +64,10 @@ impl std::error::Error for JsonError {
 /// Transcodes an `ExportTraceServiceRequest` to protobuf.
 ///
 /// # Errors
-/// Returns an error if the body is not JSON, is not an object, is nested more than 128 deep, or
-/// contains a value that does not match its field. A null field counts as absent. A null in a list
-/// of messages counts as an empty message; a null in a list of numbers is an error. Ids of spans
-/// and links must have the right length or be empty.
+/// Returns an error if the body is not JSON, is not an object, has known fields nested 128 levels
+/// deep or more, or contains a value that does not match its field. A null field counts as absent.
+/// A null in a list of messages counts as an empty message; a null in a list of numbers is an
+/// error. Ids of spans and links must have the right length or be empty.
 pub fn traces(body: &[u8]) -> Result<Vec<u8>, JsonError> {
     transcode(body, "ExportTraceServiceRequest")
 }

@@ -303,7 +303,7 @@ impl<'a> Pool<'a> {
         pool
     }
 
-    /// Compares the runs. Omits the measurements if `random` is `None`.
+    /// Compares the runs. Without `random`, the measurements have no values.
     fn compare(&self, key: &GroupKey, random: Option<Random>, n_permutations: usize) -> GroupDrift {
         let (old, new) = self.runs.split_at(self.n_baseline);
         let tool_use = random.is_some().then(|| {

@@ -295,7 +295,7 @@ impl<'a> Miner<'a> {
     }
 
     /// Learns `precedence`, `response`, `succession`, `not_succession` and `not_coexistence`. Skips
-    /// rules that other rules imply.
+    /// most rules that other rules imply.
     fn orders_and_bars(
         &self,
         pairs: &BTreeMap<Pair, PairSupport>,
@@ -387,8 +387,8 @@ impl<'a> Miner<'a> {
         rules
     }
 
-    /// Returns the arguments on which the calls of an order rule agree in every run. They must have
-    /// enough distinct values to rule out a coincidence.
+    /// Returns the arguments on which the calls of an order rule agree in every run. Each argument
+    /// must have enough distinct values to rule out a coincidence.
     fn agreed_arguments(&self, template: Template, pair: Pair) -> Vec<String> {
         let mut shared: Option<BTreeSet<&str>> = None;
         for calls in self.runs.iter().flat_map(|run| {

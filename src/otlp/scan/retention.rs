@@ -69,8 +69,8 @@ pub(super) struct Keeper<'k> {
     lost_request: bool,
     /// True if the current span has a separate attribute with a reply, whole or lost.
     has_reply: bool,
-    /// True if the SDK dropped attributes or events of the current span, which may have been parts
-    /// of a reply.
+    /// True if the SDK dropped attributes or events of the current span, and parts of a reply may
+    /// have been among them, because no separate attribute has a reply.
     lost_any: bool,
 }
 
