@@ -29,8 +29,8 @@ pub(super) fn n_points(metric: &[u8]) -> usize {
     count_metric(metric, RECURSION_LIMIT).unwrap_or_default()
 }
 
-/// Validates a metric and counts its data points. The data is a `oneof`: data of one kind merges,
-/// and data of another kind replaces it.
+/// Validates a metric and counts its data points. The data is a `oneof`: data of the same kind
+/// merges, and data of another kind replaces it.
 fn count_metric(bytes: &[u8], depth: u32) -> Result<usize, Fault> {
     let mut n_points = 0;
     let mut last_key = 0;

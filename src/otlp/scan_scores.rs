@@ -43,7 +43,7 @@ pub fn count(body: &[u8], test: ScoreTest) -> usize {
 }
 
 /// Returns the request without scores, and without groups that contain only scores. All other
-/// fields have the same bytes, except for the lengths around removed items.
+/// fields retain their content.
 pub fn without(body: &[u8], test: ScoreTest) -> Vec<u8> {
     let mut out = Vec::with_capacity(body.len());
     copy(body, request::RESOURCE_GROUPS, &mut out, |group, out| {

@@ -13,9 +13,9 @@ const MAX_VALUE: usize = 256;
 
 pub(super) const PARAMETERS: [&str; 5] = ["label", "criterion", "agent", "service", "text"];
 
-/// Selects runs: all given parameters must match. `criterion`, `agent` and `service` are globs. A
-/// label selects runs with a verdict of that label; `pass` selects only runs without any other
-/// verdict.
+/// Selects runs: all given parameters must match. `criterion`, `agent` and `service` are globs.
+/// `label` applies to the verdicts by `criterion`: `pass` requires that all of them have this
+/// label, and another label that at least one has it.
 #[derive(Debug, Default)]
 pub(super) struct RunFilter {
     label: Option<Verdict>,

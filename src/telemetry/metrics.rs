@@ -12,8 +12,8 @@ use super::{MetricKind, MetricsPage};
 use crate::sync::Mutex;
 
 /// Defines the table: a field for each row, and [`Metrics::all`] over all rows. The doc comment of
-/// a row is its help text, so a metric without help does not compile. A name ends in its unit
-/// (`_bytes`, `_seconds`), as Prometheus requires.
+/// a row is its help text, so a metric without help does not compile. The name of a metric with a
+/// unit ends in the unit (`_bytes`, `_seconds`), as Prometheus recommends.
 macro_rules! metrics {
     ($(
         $(#[doc = $help:literal])+

@@ -14,7 +14,7 @@ impl KeyBits {
     /// The number of keys that have a bit.
     pub const CAPACITY: usize = N_WORDS * 64;
 
-    /// Creates the set of these keys, all of them below [`Self::CAPACITY`].
+    /// Creates the set of these keys, which must all be below [`Self::CAPACITY`].
     pub const fn new(keys: &[KeyId]) -> Self {
         let mut words = [0; N_WORDS];
         let mut at = 0;
@@ -25,7 +25,7 @@ impl KeyBits {
         Self(words)
     }
 
-    /// Creates the set of the keys in these pairs, all of them below [`Self::CAPACITY`].
+    /// Creates the set of the keys in these pairs, which must all be below [`Self::CAPACITY`].
     pub const fn of_pairs<T>(pairs: &[(KeyId, T)]) -> Self {
         let mut keys = Self::NONE;
         let mut at = 0;

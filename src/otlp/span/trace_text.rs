@@ -145,7 +145,7 @@ impl TraceText {
 
 /// Returns the number of items by which a full list of `len` items grows: a third, but at most
 /// [`MAX_GROWTH`] or an eighth, whichever is more, and at least seven eighths of `first`, the first
-/// capacity. If lists doubled, the unused capacity of open traces would be most of the memory.
+/// capacity. If lists doubled, up to half of the memory of open traces would be unused.
 fn growth(len: usize, first: usize) -> usize {
     match len {
         0 => first,

@@ -16,8 +16,7 @@ pub fn enter(depth: u32, at: &[u8]) -> Result<u32, Fault> {
     }
 }
 
-/// Reads fields from the front of a message. Rarely called methods take and return the cursor by
-/// value, because passing the address of a cursor would force it from registers into memory.
+/// Reads fields from the front of a message.
 #[derive(Debug, Clone, Copy)]
 pub struct Cursor<'a> {
     rest: &'a [u8],
@@ -114,6 +113,8 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
+    /// Takes and returns the cursor by value, because passing the address of a cursor would force
+    /// it from registers into memory.
     #[inline(never)]
     fn past_unread(mut self, key: u64, known: u32, depth: u32) -> Result<Self, Fault> {
         let wire_type = self.check_key(key)?;
