@@ -16,8 +16,8 @@ pub(super) struct Key {
     pub(super) section: bool,
 }
 
-/// Returns the JSON Schema of the configuration (draft 2020-12), with descriptions. Every number,
-/// boolean and text may also be a `${env:…}`.
+/// Returns the JSON Schema of the configuration (draft 2020-12), with descriptions. Every number
+/// and boolean may also be a `${env:…}`.
 pub fn schema() -> Value {
     let mut schema = of_types();
     if let Some(object) = schema.as_object_mut() {

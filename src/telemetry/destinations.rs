@@ -56,7 +56,8 @@ pub struct AttemptEnded<'a> {
 
 #[derive(Debug, Clone, Copy)]
 pub enum Answer<'a> {
-    /// The destination accepted the request, or requested a smaller one or a pause.
+    /// The destination accepted the request, requested a smaller one, or does not have the
+    /// evaluated span yet.
     Accepted,
     /// The destination permanently refused all or part of the request, with this message.
     Refused(&'a str),
