@@ -162,8 +162,6 @@ fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> Span {
     }
 }
 
-/// Returns the stored attributes of a lean span: the span's name and operation, and for a tool call
-/// also the tool's name and the arguments.
 fn kept(n: u64) -> KeptAttributes {
     let mut builder = KeptAttributesBuilder::default();
     builder.name("execute_tool search");

@@ -159,7 +159,6 @@ fn main() {
         _ => {
             let mut pipeline = Pipeline::new(settings, now);
             for (number, batch) in (0..).zip(batches).take(n_requests) {
-                // Requests arrive one after the other.
                 let now = Now {
                     instant: now.instant + Duration::from_millis(number),
                     ..now

@@ -84,7 +84,6 @@ fn by_table(actual: &[u32], expected: &[u32]) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Returns a pseudo-random sequence that is the same in every run.
 fn sequence(len: usize, n_names: u64, seed: u64) -> Vec<u32> {
     let mut state = seed;
     let mut next = || {

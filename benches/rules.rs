@@ -111,7 +111,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the peak memory of the process in KiB; `None` if the system does not report it.
 fn peak_kilobytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status
@@ -145,7 +144,6 @@ fn usual(at: u64) -> (u64, u64) {
     (start, start + (at * 31 % 7) * 6_000_000)
 }
 
-/// Returns a run with calls of five tools on fifty files, three calls in each model reply.
 fn run(n_calls: usize, times: impl Fn(u64) -> (u64, u64)) -> Arc<Trajectory> {
     const NAMES: [&str; 5] = ["read", "edit", "search", "run_tests", "report"];
     let tool_calls = (0..n_calls).map(|at| {

@@ -28,9 +28,7 @@ pub struct AdminPort {
     pub telemetry: Arc<Telemetry>,
     /// Sources of metrics that are counted outside telemetry.
     pub metrics: Vec<MetricsSource>,
-    /// The pages of metrics that are being sent.
     pub scrapes: Arc<Scrapes>,
-    /// Start of the process in Unix nanoseconds.
     pub started_unix_nanos: u64,
     /// The addresses of the OTLP ports, to name in answers to requests that were sent to this port
     /// by mistake.
@@ -85,8 +83,6 @@ async fn livez(State(admin): State<AdminPort>) -> impl IntoResponse {
     }
 }
 
-/// Answers whether the sidecar is ready, which means that the start is complete, no drain has
-/// begun, and every worker sends heartbeats.
 async fn readyz(State(admin): State<AdminPort>) -> impl IntoResponse {
     match (admin.telemetry.phase(), unhealthy(&admin.telemetry)) {
         (_, Some(unhealthy)) => (StatusCode::SERVICE_UNAVAILABLE, unhealthy),
@@ -147,7 +143,6 @@ impl fmt::Display for OtlpAddresses {
     }
 }
 
-/// Lists dead and stuck workers, one per line; `None` if all workers are healthy.
 fn unhealthy(telemetry: &Telemetry) -> Option<String> {
     let workers = telemetry.unhealthy(Instant::now().into_std());
     (!workers.is_empty()).then(|| {

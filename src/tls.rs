@@ -32,7 +32,6 @@ use crate::telemetry::{CertificatesReplaced, CertificatesUnusable, Telemetry};
 pub enum TlsError {
     #[error("cannot read `{}`: {error}; check the path and its permissions", path.display())]
     Unreadable { path: PathBuf, error: io::Error },
-    /// A file lacks the expected item.
     #[error(
         "`{}` contains no {expected}; expected PEM text with a `-----BEGIN …-----` line",
         path.display()
@@ -44,10 +43,8 @@ pub enum TlsError {
     },
     #[error("`{}` is not valid PEM: {error}", path.display())]
     NotPem { path: PathBuf, error: pem::Error },
-    /// The files are readable but do not work together.
     #[error("cannot use {files}: {error}; check that the key belongs to the certificate")]
     Unusable { files: String, error: String },
-    /// Only one of `cert_file` and `key_file` is set.
     #[error("`cert_file` and `key_file` belong together, only one is set; set both or neither")]
     Half,
     #[error(

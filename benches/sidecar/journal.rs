@@ -39,7 +39,6 @@ pub(crate) fn journal(plan: &Plan) -> io::Result<()> {
     PARTS.iter().try_for_each(|(_, part)| part(plan))
 }
 
-/// Returns the configurations without and with a journal.
 fn variants(plan: &Plan) -> [Variant; 2] {
     // A disk that other programs use can delay all connections for longer than the benchmarks'
     // usual settle time; traces would then be judged too early.

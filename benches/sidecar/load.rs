@@ -21,7 +21,6 @@ use tokio::task::JoinSet;
 use crate::clock::{instant_at, monotonic_nanos};
 use crate::payload::{Filled, Recipe, Ring};
 
-/// Default number of connections.
 pub(crate) const N_CONNECTIONS: u64 = 4;
 
 /// The default gzip level of common SDKs.
@@ -55,7 +54,6 @@ impl Wire {
     }
 }
 
-/// The totals of the requests sent.
 #[derive(Default)]
 struct Sent {
     n_requests: u64,

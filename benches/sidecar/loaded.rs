@@ -107,7 +107,6 @@ pub(crate) fn overload(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until the backend has received `n_spans` spans with this digest.
 pub(crate) fn wait_for(target: &mut Target, n_spans: u64, digest: u64) -> io::Result<()> {
     let deadline = monotonic_nanos() + 120_000_000_000;
     loop {

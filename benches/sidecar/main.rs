@@ -66,7 +66,6 @@ const DEFAULT_PARTS: [&str; 13] = [
 #[derive(Clone)]
 pub(crate) struct Plan {
     pub(crate) n_rounds: usize,
-    /// The spanscore to measure.
     pub(crate) program: PathBuf,
     /// A second spanscore, measured in the same rounds.
     pub(crate) against: Option<PathBuf>,

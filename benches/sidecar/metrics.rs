@@ -18,7 +18,6 @@ pub(crate) fn metrics_of(admin: &str) -> io::Result<Metrics> {
 pub(crate) struct Metrics(String);
 
 impl Metrics {
-    /// Returns the sum of all series of a metric.
     pub(crate) fn sum(&self, name: &str) -> f64 {
         let values = self.0.lines().filter_map(|line| {
             let rest = line.strip_prefix(name)?;

@@ -60,7 +60,6 @@ impl Process {
         &mut self.child
     }
 
-    /// Sends one line and reads one line of reply.
     pub(crate) fn ask(&mut self, question: &str) -> io::Result<String> {
         self.tell(question)?;
         self.line()
@@ -136,7 +135,6 @@ impl Process {
         number.ok_or_else(|| io::Error::other("a number is missing in /proc/PID/stat"))
     }
 
-    /// Returns how often the threads have gone to sleep.
     pub(crate) fn n_sleeps(&self) -> io::Result<u64> {
         let mut n_sleeps = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {

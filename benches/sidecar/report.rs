@@ -32,14 +32,12 @@ pub(crate) fn ratio(measured: &[f64], base: &[f64]) -> Spread {
     )
 }
 
-/// Prints a measured value beside its limit.
 pub(crate) fn goal(name: &str, found: Spread, goal: f64) {
     let verdict = if found.median <= goal { "met" } else { "MISSED" };
     let Spread { median, min, max } = found;
     println!("  {name:<66} {median:>7.3}  ({min:.3} … {max:.3})  goal {goal:<5} {verdict}");
 }
 
-/// Prints a measured value beside its minimum.
 pub(crate) fn goal_at_least(name: &str, found: Spread, goal: f64) {
     let verdict = if found.median >= goal { "met" } else { "MISSED" };
     let Spread { median, min, max } = found;

@@ -21,7 +21,6 @@ const CONNECTIONS: [u64; 4] = [1, 4, 16, 64];
 const N_LEAN: u64 = 3_200;
 const N_GENAI: u64 = 960;
 
-/// The backend behind the sidecar.
 #[derive(Debug, Clone, Copy)]
 enum Backend {
     KeepsUp,

@@ -338,7 +338,6 @@ impl Tally {
     }
 }
 
-/// Returns the contents of a message's fields that have this tag.
 fn delimited(mut message: &[u8], tag: u32) -> Option<Vec<&[u8]>> {
     let mut found = Vec::new();
     while !message.is_empty() {

@@ -32,7 +32,6 @@ criteria:
 "#;
 pub(crate) const N_CRITERIA: u64 = 3;
 
-/// Maximum time until everything is delivered.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The part of a sidecar's configuration that differs between targets.
@@ -40,7 +39,6 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct Variant {
     pub(crate) scoring: bool,
     pub(crate) score_spans: bool,
-    /// True if the sidecar also accepts OTLP/HTTP.
     pub(crate) http: bool,
     /// Settings as `key=value`, as on the command line.
     pub(crate) set: Vec<String>,
@@ -97,7 +95,6 @@ pub(crate) struct Target {
     pub(crate) measured: Measured,
     pub(crate) sink: Process,
     pub(crate) port: u64,
-    /// The port for OTLP/HTTP, if there is one.
     http_port: Option<u64>,
     /// Distinguishes this target's streams from those of other targets.
     id: u64,
@@ -106,7 +103,6 @@ pub(crate) struct Target {
     n_roots: u64,
 }
 
-/// The requests that a turn sent, and their cost.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Turn {
     pub(crate) cpu_nanos: f64,
@@ -310,8 +306,6 @@ impl Target {
         }
     }
 
-    /// Sends requests, waits until all of them have reached the backend, checks them, and returns
-    /// the cost.
     pub(crate) fn turn(&mut self, load: &mut Process, dose: Dose) -> io::Result<Turn> {
         let Dose {
             per_connection,

@@ -86,7 +86,6 @@ struct Place {
     is_root: bool,
 }
 
-/// One request, ready to be sent.
 pub(crate) struct Filled {
     /// An encoded `ExportTraceServiceRequest`.
     pub(crate) body: Vec<u8>,
@@ -96,14 +95,12 @@ pub(crate) struct Filled {
     pub(crate) digest: u64,
 }
 
-/// The parameters of a ring.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recipe {
     pub(crate) profile: Profile,
     /// The number of traces that are open at any time.
     pub(crate) n_open: usize,
     pub(crate) spans_per_request: usize,
-    /// The minimum number of requests in the ring.
     pub(crate) min_requests: usize,
     pub(crate) seed: u64,
 }

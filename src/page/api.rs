@@ -20,9 +20,7 @@ use super::{Page, attempt, stream, view};
 use crate::config;
 use crate::register::{ApiError, Query};
 
-/// Default number of runs in one answer.
 const N_RUNS: usize = 200;
-/// Maximum number of runs in one answer.
 const MAX_RUNS: usize = 1_000;
 
 pub(super) fn routes(page: Page) -> Router {

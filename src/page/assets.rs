@@ -18,7 +18,6 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       connect-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
 
-/// Returns the libraries and our own scripts as one text.
 pub(super) fn script() -> &'static str {
     SCRIPT.text
 }

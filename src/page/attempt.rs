@@ -15,7 +15,6 @@ const MAX_COST: usize = 48 << 20;
 const MAX_SEARCHED: usize = 16 << 20;
 const MAX_LISTED: usize = 200;
 
-/// Judges the runs, newest first, by a criterion.
 pub(super) fn attempt(criterion: &Arc<Criterion>, runs: &[Arc<RememberedRun>]) -> Value {
     let criteria = std::slice::from_ref(criterion);
     // All runs share one budget, as if they were one trace.

@@ -26,7 +26,6 @@ pub(super) struct RunFilter {
 }
 
 impl RunFilter {
-    /// Removes the filter's parameters from a query.
     pub(super) fn take(query: &mut Query) -> Result<Self, ApiError> {
         let mut value = |name: &'static str| match query.take(name).filter(|text| !text.is_empty())
         {
@@ -67,7 +66,6 @@ impl RunFilter {
     }
 }
 
-/// Returns true if a name of the run, or its trace id, contains this text.
 fn contains(run: &RememberedRun, text: &str) -> bool {
     let trajectory = &run.trajectory;
     let names = [

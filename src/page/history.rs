@@ -23,7 +23,6 @@ struct Series {
     quarters: Ring<QUARTERS>,
 }
 
-/// Counts of the latest periods, one slot for each period.
 #[derive(Debug)]
 struct Ring<const N: usize> {
     counts: Box<[Counts; N]>,
@@ -52,7 +51,6 @@ impl History {
         }
     }
 
-    /// Returns the series of a criterion; `None` if there are too many criteria.
     fn series_of(&mut self, name: &str, minute: u64) -> Option<&mut Series> {
         let n_series = self.of_criteria.len();
         let found = (self.next..n_series)

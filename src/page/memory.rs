@@ -94,7 +94,7 @@ impl RunMemory {
         }
     }
 
-    /// Remembers judgements. `is_watched` is true while a page is open.
+    /// `is_watched` is true while a page is open.
     pub(super) fn note(
         &mut self,
         judged: &Judged,

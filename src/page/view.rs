@@ -12,13 +12,10 @@ use super::memory::RememberedRun;
 
 use crate::rfc3339::rfc3339;
 
-/// Maximum number of evaluations in an entry of the list.
 const MAX_LISTED_EVALUATIONS: usize = 64;
-/// Maximum number of shown calls of one run.
 const MAX_CALLS: usize = 2_000;
 /// Maximum length of a name in characters.
 const MAX_NAME: usize = 1_024;
-/// Maximum number of shown agent runs.
 const MAX_AGENT_RUNS: usize = 500;
 /// Maximum length of a value in characters, whatever the configuration allows for explanations.
 const MAX_VALUE: usize = 4_096;

@@ -42,7 +42,6 @@ impl Drop for OpenConnection {
 }
 
 events! {
-    /// A connection could not be accepted, usually for lack of file descriptors.
     AcceptFailed { setting: &'static str, error: String, first: bool } (telemetry) {
         telemetry.metrics.accept_failures.add([setting], 1);
         if first {
@@ -66,7 +65,6 @@ events! {
         }
     }
 
-    /// A connection was closed unserved because no other connection could be evicted.
     ConnectionRejected { setting: &'static str, peer: IpAddr } (telemetry) {
         if telemetry.metrics.connections_cut.add([setting, "no_slot"], 1) == 1 {
             tracing::warn!(
@@ -100,7 +98,6 @@ events! {
         );
     }
 
-    /// Changed certificate files cannot be used; the last good certificates stay in use.
     CertificatesUnusable { error: String } (telemetry) {
         telemetry.metrics.certificate_reloads.add(["unusable"], 1);
         tracing::warn!(

@@ -47,7 +47,6 @@ impl DestinationOpened {
 #[derive(Debug, Clone)]
 pub struct DestinationAnswers(Arc<Mutex<DestinationStatus>>);
 
-/// An attempt to deliver a request has ended.
 #[derive(Debug)]
 pub struct AttemptEnded<'a> {
     pub at: Instant,
@@ -90,7 +89,6 @@ pub struct DestinationStatus {
     pub endpoint: String,
     pub state: DestinationState,
     pub last_accepted: Option<Instant>,
-    /// Time and message of the last refusal.
     pub last_refused: Option<(Instant, String)>,
     pub last_failed: Option<(Instant, String)>,
 }
@@ -98,12 +96,9 @@ pub struct DestinationStatus {
 /// The result of the last attempt to deliver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DestinationState {
-    /// No attempt yet.
     Untried,
     Accepts,
-    /// The destination permanently refused the request.
     Refuses,
-    /// There was no answer, or the destination requested a retry.
     Fails,
 }
 

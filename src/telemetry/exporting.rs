@@ -29,7 +29,6 @@ events! {
         telemetry.metrics.scores_dropped.add([shape, reason], n_items);
     }
 
-    /// Evaluations were dropped before they were printed.
     ScoresUnprinted { n_items: u64, reason: &'static str } (telemetry) {
         telemetry.metrics.scores_dropped.add(["print", reason], n_items);
     }
@@ -40,7 +39,6 @@ events! {
         telemetry.metrics.scores_dropped.add(["listener", "queue_full"], n_items);
     }
 
-    /// A score queue is full: it drops its oldest scores until its destination accepts some.
     ScoresOverflow { shape: &'static str } (_) {
         tracing::warn!(
             shape,
@@ -81,12 +79,10 @@ events! {
         );
     }
 
-    /// An enabled shape of scores has no destination.
     ScoreShapeOff { shape: &'static str, why: String } (_) {
         tracing::info!(shape, why, "no scores of this shape are sent");
     }
 
-    /// The labels of the score metrics reached a limit; further names become `_other`.
     ScoreLabelsFolded { limit: &'static str } (_) {
         tracing::warn!(limit, "metric label limit reached; further names are counted as `_other`");
     }

@@ -15,7 +15,6 @@ pub struct QueueOpened {
 }
 
 impl QueueOpened {
-    /// Sets the gauge of the capacity, and returns the queue's gauges.
     pub fn emit(self, telemetry: &Telemetry) -> QueueSize {
         let metrics = &telemetry.metrics;
         let capacity = metrics.exporter_queue_capacity.series([self.queue]);
@@ -53,7 +52,6 @@ events! {
         telemetry.metrics.exporter_retries.add([queue], 1);
     }
 
-    /// One request fails repeatedly while others succeed: the cause is the request, not the peer.
     RequestDelayed {
         origin: String,
         signal: &'static str,
@@ -75,7 +73,6 @@ events! {
         telemetry.metrics.exporter_splits.add([queue], 1);
     }
 
-    /// A peer refused a request permanently.
     RequestRefused {
         origin: String,
         signal: &'static str,
@@ -203,7 +200,6 @@ events! {
         }
     }
 
-    /// The environment names a proxy; proxies are not supported.
     ProxyIgnored { variable: &'static str } () {
         tracing::warn!(
             variable,
@@ -212,7 +208,6 @@ events! {
         );
     }
 
-    /// Containers of the pod export to an endpoint other than this sidecar.
     SendersElsewhere<'a> { senders: &'a str } () {
         tracing::warn!(
             senders,
@@ -239,7 +234,6 @@ pub enum SpansToKafka {
     Restored {
         n_items: u64,
     },
-    /// Spans that were enqueued.
     Accepted {
         n_items: u64,
     },

@@ -23,7 +23,6 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Returns the name in `/v1/status`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -116,7 +115,6 @@ impl Telemetry {
         }
     }
 
-    /// Returns dead or stuck workers, in the order of registration.
     pub fn unhealthy(&self, now: Instant) -> Vec<(String, Unhealthy)> {
         let unhealthy = |worker: &Worker| {
             let silent = now.saturating_duration_since(worker.last_beat);
@@ -133,7 +131,6 @@ impl Telemetry {
             .collect()
     }
 
-    /// Returns the names of all workers, in the order of registration.
     pub fn workers(&self) -> Vec<String> {
         self.health()
             .workers

@@ -161,7 +161,6 @@ impl ItemCounts {
 const DISCARDED: &str = "discarded";
 
 events! {
-    /// A request was accepted; its items are queued now.
     ItemsAccepted { signal: &'static str, n_items: u64 } (telemetry) {
         telemetry.items.signal(signal).accepted.fetch_add(n_items, Ordering::Relaxed);
     }

@@ -52,14 +52,12 @@ impl JournalMetrics {
         self.log
     }
 
-    /// Records the state of the log: `ok`, `full`, `disk_full` or `disk_error`.
     pub fn set_state(&self, state: &'static str) {
         let idx = STATES.iter().position(|known| *known == state);
         let idx = idx.and_then(|idx| i64::try_from(idx).ok());
         self.state_idx.store(idx.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Records how long it took to write and sync a group.
     pub fn synced(&self, took: Duration) {
         self.syncs.observe(took);
     }
@@ -242,7 +240,6 @@ events! {
         }
     }
 
-    /// The time without a running process was longer than senders retry.
     DowntimeTooLong { silence: Duration, n_open: usize } () {
         tracing::warn!(
             silent_secs = silence.as_secs(),
@@ -252,7 +249,6 @@ events! {
         );
     }
 
-    /// The process stops, and open traces stay in the journal.
     OpenTracesJournaled { n_traces: usize } () {
         tracing::info!(
             n_traces,
@@ -268,7 +264,6 @@ events! {
         );
     }
 
-    /// The last write before the process ended is incomplete; nothing acknowledged is affected.
     JournalTailTorn { file: String } () {
         tracing::info!(
             file,
@@ -277,7 +272,6 @@ events! {
         );
     }
 
-    /// Acknowledged records are lost: damaged or missing.
     JournalDamaged {
         file: String,
         offset: u64,
@@ -375,7 +369,6 @@ events! {
         tracing::info!(refused_secs, "journal accepts {log} again");
     }
 
-    /// The cursor could not be written: after a crash, delivered requests may be sent again.
     JournalProgressUnwritten { why: String } () {
         tracing::error!(
             why,
@@ -384,7 +377,6 @@ events! {
         );
     }
 
-    /// A segment of the journal cannot be opened for delivery.
     JournalUnread { why: String } () {
         tracing::error!(
             why,

@@ -7,7 +7,6 @@ events! {
         telemetry.metrics.memory_shared.set([], n_bytes);
     }
 
-    /// The memory limit of the control group changed while the sidecar runs.
     MemoryLimitChanged { before: Option<usize>, limit: Option<usize>, n_shared: usize } () {
         tracing::info!(
             before,

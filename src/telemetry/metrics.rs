@@ -33,7 +33,6 @@ macro_rules! metrics {
                 }
             }
 
-            /// Returns all metrics in the order of the rows.
             pub(super) fn all(&self) -> Vec<(MetricKind, &dyn AnyFamily)> {
                 vec![$((MetricKind::$kind, &self.$field.0 as &dyn AnyFamily)),+]
             }
@@ -169,11 +168,9 @@ metrics! {
     traces_recent_bytes: Gauge[] = "spanscore_traces_recent_bytes";
 }
 
-/// A counter with `N` labels.
 #[derive(Debug)]
 pub(super) struct Counter<const N: usize>(Family<N>);
 
-/// A gauge with `N` labels.
 #[derive(Debug)]
 pub(super) struct Gauge<const N: usize>(Family<N>);
 
@@ -187,7 +184,6 @@ struct Family<const N: usize> {
     series: Mutex<BTreeMap<[&'static str; N], Arc<AtomicI64>>>,
 }
 
-/// A [`Family`] with any number of labels.
 pub(super) trait AnyFamily: Debug {
     fn name(&self) -> &'static str;
 
@@ -217,7 +213,6 @@ impl<const N: usize> Counter<N> {
 }
 
 impl Counter<1> {
-    /// Returns the values by label.
     pub(super) fn values(&self) -> BTreeMap<&'static str, u64> {
         let series = self.0.lock();
         let values = series

@@ -11,11 +11,9 @@ pub struct MetricsPage {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
-    /// A sum that only grows. The names of its samples end in `_total`.
+    /// The names of its samples end in `_total`.
     Counter,
-    /// A value that can increase and decrease.
     Gauge,
-    /// Counts of observations by upper bound.
     Histogram,
 }
 

@@ -5,7 +5,6 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{MetricKind, MetricsPage};
 
-/// Writes the metrics of the process, which started at `started_unix_nanos`.
 pub(super) fn write(started_unix_nanos: u64, page: &mut MetricsPage) {
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
     let cpu_seconds = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;

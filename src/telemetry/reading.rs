@@ -45,12 +45,10 @@ events! {
         tracing::info!(brokers, topic, group, threads = n_threads, "judging spans from Kafka");
     }
 
-    /// Reading or committing failed; the judge retries.
     ReadingFailed<'a> { why: &'a str } () {
         tracing::warn!(why, "cannot read from Kafka or commit, retrying");
     }
 
-    /// Partitions were assigned, revoked or lost.
     PartitionsMoved<'a> { what: &'static str, partitions: &'a [i32] } () {
         tracing::info!(?partitions, "partitions {what}");
     }
@@ -67,7 +65,6 @@ events! {
         );
     }
 
-    /// A record is not an OTLP trace request.
     RecordSetAside<'a> {
         topic: &'a str,
         partition: i32,
@@ -94,7 +91,6 @@ events! {
         }
     }
 
-    /// An unreadable record could not be written to the set-aside topic; the judge retries.
     SettingAsideFailed<'a> { topic: &'a str, partition: i32, offset: u64, why: &'a str } () {
         tracing::warn!(
             topic,
@@ -105,7 +101,6 @@ events! {
         );
     }
 
-    /// Spans are not in the partition of their trace id.
     SpansMisplaced<'a> {
         topic: &'a str,
         partition: i32,
@@ -123,7 +118,6 @@ events! {
         );
     }
 
-    /// Spans are in the partitions that fit the topic's previous number of partitions.
     SpansPlacedBeforeResize<'a> {
         topic: &'a str,
         partition: i32,
@@ -142,7 +136,6 @@ events! {
         );
     }
 
-    /// Partitions were added to a topic.
     PartitionsAdded<'a> { topic: &'a str, n_before: i32, n_partitions: i32 } () {
         tracing::warn!(
             topic,
@@ -152,7 +145,6 @@ events! {
         );
     }
 
-    /// Writers set the timestamps of the records, and a writer's clock is ahead.
     TimestampInFuture<'a> { topic: &'a str } () {
         tracing::warn!(
             topic,

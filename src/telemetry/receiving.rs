@@ -28,7 +28,6 @@ events! {
         }
     }
 
-    /// A request contains items that claim to be scores of spanscore.
     ScoresReceived { signal: &'static str, n_items: u64, action: &'static str } (telemetry) {
         let counter = &telemetry.metrics.receiver_scores;
         if counter.add([signal, action], n_items) == n_items {
@@ -44,7 +43,6 @@ events! {
 }
 
 impl Telemetry {
-    /// Returns the number of received items that claimed to be scores, by action.
     pub fn received_scores(&self, action: &'static str) -> u64 {
         ["traces", "logs", "metrics"]
             .map(|signal| self.metrics.receiver_scores.value([signal, action]))
@@ -54,7 +52,6 @@ impl Telemetry {
 }
 
 events! {
-    /// A request has a wrong path, method or port.
     RequestMisdirected<'a> {
         reason: &'static str,
         method: &'a str,
@@ -76,7 +73,6 @@ events! {
         }
     }
 
-    /// A client sent an `authorization` header that is not forwarded.
     AuthorizationNotPassed {} (telemetry) {
         if telemetry.metrics.authorization_not_passed.add([], 1) == 1 {
             tracing::warn!(
@@ -86,7 +82,6 @@ events! {
         }
     }
 
-    /// Nothing has arrived since the start.
     NothingReceived {
         after: Duration,
         grpc: Option<SocketAddr>,

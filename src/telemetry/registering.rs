@@ -29,7 +29,6 @@ events! {
         }
     }
 
-    /// The token file became unusable after the start: API requests are refused.
     TokenUnusable { error: String } (telemetry) {
         match telemetry.metrics.api_token_unusable.add([], 1) {
             1 => tracing::warn!(
@@ -65,7 +64,6 @@ events! {
         );
     }
 
-    /// Configuration files were reloaded; keys that can change at run time are active.
     ConfigurationReloaded {
         revision: String,
         changed: bool,
@@ -123,7 +121,6 @@ events! {
         }
     }
 
-    /// The state file, or registrations in it, could be read but not parsed.
     StateFileUnusable { path: String, kept: String, problems: String } (telemetry) {
         telemetry.metrics.state_file_unusable.add([], 1);
         tracing::error!(

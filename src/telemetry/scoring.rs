@@ -27,7 +27,6 @@ events! {
         }
     }
 
-    /// A request that waited in the journal for scoring cannot be read.
     JournaledSpansUnread { n_spans: usize, why: String, is_logged: bool } (telemetry) {
         telemetry.metrics.unscored_spans.add([], n_spans as u64);
         if is_logged {
@@ -46,8 +45,6 @@ events! {
         }
     }
 
-    /// Late spans, or calls and results from other traces, had no effect, because their traces were
-    /// evicted from the full memory for closed traces.
     RevisionsLost { n_revisions: usize } (telemetry) {
         let n_lost = n_revisions as u64;
         if n_lost > 0 && telemetry.metrics.revisions_lost.add([], n_lost) == n_lost {
@@ -85,7 +82,6 @@ events! {
         telemetry.metrics.traces_closed.add([reason], n_traces);
     }
 
-    /// A service's traces began, or ceased, to be spread over several replicas.
     ServiceTorn<'a> {
         service: &'a str,
         is_torn: bool,
@@ -113,7 +109,6 @@ events! {
         telemetry.metrics.traces_torn.add([], n_traces as u64);
     }
 
-    /// A trace arrived only in part: its spans are missing, or the calls that its spans report.
     TraceHalfArrived<'a> { service: &'a str, missing: &'static str, is_first: bool } (telemetry) {
         telemetry.metrics.traces_half_arrived.add([missing], 1);
         if !is_first {
@@ -138,7 +133,6 @@ events! {
         }
     }
 
-    /// The addresses of `assemble.peers` were resolved.
     PeersFound { n_peers: usize, n_before: Option<usize>, is_logged: bool } (telemetry) {
         let metrics = &telemetry.metrics;
         metrics.peers.set([], n_peers);
@@ -283,7 +277,6 @@ events! {
         );
     }
 
-    /// Requests are written to a folder (`run --record`).
     RecordingStarted { folder: String, max_size: u64 } () {
         tracing::warn!(
             folder,

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Minimum time between two lines of one kind.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Maximum number of kinds. Peers write some of the texts that serve as kinds.

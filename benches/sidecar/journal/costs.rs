@@ -16,7 +16,6 @@ use crate::{Plan, loader};
 /// The size in bytes of a request with twelve lean spans.
 const SMALL: usize = 4_800;
 
-/// Number of senders of small requests.
 const N_SENDERS: u64 = 8;
 
 /// Requests per second of the paced load, a rate that a sidecar with a journal can sustain.
