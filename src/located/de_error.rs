@@ -8,7 +8,6 @@ use text::{counted, truncated};
 
 use super::tree::{Node, NodeValue};
 
-/// A mistake and the path to it in the tree.
 #[derive(Debug)]
 pub struct DeError {
     pub(crate) fault: MistakeKind,

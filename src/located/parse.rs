@@ -18,7 +18,6 @@ const MAX_DEPTH: usize = 32;
 /// Limits on the content of a text, applied during parsing. A value uses some 300 bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct TextBounds {
-    /// Maximum number of values.
     max_values: usize,
     /// Maximum number of values that all aliases together expand to.
     max_from_aliases: usize,
@@ -43,7 +42,6 @@ pub fn parse(texts: &Texts, source: usize, problems: &mut Problems) -> Option<No
     parse_within(texts, source, TextBounds::FILE, problems)
 }
 
-/// Like [`parse`], for text within `bounds`.
 pub fn parse_within(
     texts: &Texts,
     source: usize,
@@ -200,7 +198,6 @@ fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Proble
     if remedy.is_empty() { problem } else { problem.label(remedy) }
 }
 
-/// A reworded parser error and the place to correct.
 struct SyntaxError {
     title: String,
     remedy: &'static str,

@@ -39,7 +39,6 @@ pub struct Problem {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Problems {
     kept: Vec<Problem>,
-    /// The number of errors that were not stored.
     n_more: usize,
 }
 

@@ -53,7 +53,6 @@ pub struct MapEntry {
 }
 
 impl Map {
-    /// Removes the entries that `keep` rejects, and stores their keys.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut MapEntry) -> bool) {
         let pruned = &mut self.pruned;
         self.entries.retain_mut(|entry| {
@@ -67,7 +66,6 @@ impl Map {
 }
 
 impl Node {
-    /// Creates an empty map, the value of an empty file.
     pub fn empty_map(place: Place) -> Self {
         Self {
             place,

@@ -13,7 +13,6 @@ const MAX_REPORTED: usize = 20;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ApiError {
-    /// The document is invalid; contains its mistakes.
     Invalid(Problems),
     Argument {
         name: &'static str,

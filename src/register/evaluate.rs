@@ -25,7 +25,6 @@ use super::view::EvaluationsView;
 use crate::config::{self, Problems};
 use crate::export::score_line;
 
-/// Maximum number of tool calls in one request.
 const MAX_CALLS: usize = 10_000;
 const MAX_CRITERIA: usize = 1_000;
 /// Maximum work: the bytes of all criteria times the calls that they judge. Ten seconds of one core
@@ -126,7 +125,6 @@ impl EvaluateRequest<WrittenCriterion> {
 }
 
 impl EvaluateRequest {
-    /// Reads a request, YAML or JSON.
     pub(super) fn read(text: &str) -> Result<Self, Problems> {
         let mut compiler = PatternCompiler::new(PATTERN_LIMITS);
         config::document_compiled(
@@ -144,7 +142,6 @@ impl EvaluateRequest {
 }
 
 impl Register {
-    /// Judges by the request's criteria, or else by the registered ones.
     pub(super) fn evaluate(&self, request: EvaluateRequest) -> Result<EvaluationsView, ApiError> {
         evaluate(
             request,

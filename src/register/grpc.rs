@@ -179,7 +179,6 @@ async fn evaluate(
 
 // === documents ===
 
-/// The document that [`crate::config::criteria`] reads.
 #[derive(Serialize)]
 struct CriteriaDocument<'a> {
     criteria: &'a [messages::Criterion],
@@ -273,7 +272,6 @@ struct Method<F> {
     function: F,
 }
 
-/// Returns the route of a method with one request and one response.
 fn unary<F, Q, A, R>(register: &Register, function: F) -> MethodRouter
 where
     F: Fn(Register, Q) -> A + Copy + Send + Sync + 'static,

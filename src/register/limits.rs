@@ -13,7 +13,6 @@ use super::error::ApiError;
 use super::merge::{CriteriaSet, Registration};
 use crate::config::Config;
 
-/// Maximum bytes of a request's body.
 pub(super) const MAX_BODY_SIZE: usize = 4 << 20;
 /// Maximum number of registrations by the API. Files may contain more, because their author can
 /// also raise the memory limit.
@@ -31,7 +30,6 @@ pub(super) const MAX_NAME_LENGTH: usize = 200;
 /// Maximum number of attribute keys that selectors may add while the process runs. Keys are never
 /// renumbered, so that spans received before a change can still be read after it.
 pub(super) const MAX_KEYS: usize = 4_096;
-/// Maximum time to live of a registration.
 pub(super) const MAX_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
 
 const MAX_CONCURRENT_BODIES: usize = 2;

@@ -27,7 +27,6 @@ impl CriterionSource {
     }
 }
 
-/// A criterion registered by the API.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Registration {
     pub criterion: Arc<Criterion>,
@@ -49,7 +48,6 @@ pub struct CriteriaSet {
 pub struct ActiveEntry<'a> {
     pub criterion: &'a Arc<Criterion>,
     pub source: CriterionSource,
-    /// Time of expiry in Unix nanoseconds; `None` for never.
     pub expires_unix_nanos: Option<u64>,
     /// The file with a criterion of this name, if there is one.
     pub file: Option<&'a Arc<str>>,
@@ -60,11 +58,9 @@ pub struct ActiveEntry<'a> {
 /// The differences between two sets, as sorted names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SetChanges {
-    /// Names in the later set only.
     pub added: Vec<String>,
     /// Names in both sets, with different revisions.
     pub changed: Vec<String>,
-    /// Names in the earlier set only.
     pub removed: Vec<String>,
 }
 

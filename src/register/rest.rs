@@ -23,7 +23,6 @@ use super::openapi;
 use super::set::{ChangeOptions, EtagMatch, Precondition, Register, ReloadOutcome, UpsertOutcome};
 use crate::config;
 
-/// Timeout for the arrival of a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(super) fn routes(register: Register) -> Router {
@@ -328,7 +327,6 @@ async fn text(register: &Register, request: Request) -> Result<String, ApiError>
 }
 
 impl Register {
-    /// Reads the body of a request. Only a few bodies may arrive concurrently.
     pub(crate) async fn body_of(&self, request: Request) -> Result<String, ApiError> {
         text(self, request).await
     }

@@ -27,7 +27,6 @@ use crate::telemetry::{CriteriaActive, CriteriaShadowed, RegistrationsExpired, T
 #[derive(Clone)]
 pub struct Register(pub(super) Arc<RegisterState>);
 
-/// State that all clones of a register share.
 pub(super) struct RegisterState {
     /// The set from which `rules` were made. Both change together, under `config`'s lock.
     pub(super) set: ArcSwap<CriteriaSet>,
@@ -46,7 +45,6 @@ pub(super) struct RegisterState {
     pub(super) clock: fn() -> Now,
 }
 
-/// The conditions of a change: `If-Match` and `If-None-Match`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Precondition {
     pub(super) if_match: Option<EtagMatch>,
@@ -63,9 +61,7 @@ pub(super) enum EtagMatch {
 #[derive(Debug, Clone, Default)]
 pub(super) struct ChangeOptions {
     pub(super) precondition: Precondition,
-    /// The time to live of the registrations.
     pub(super) ttl: Option<Duration>,
-    /// True to check the change without making it.
     pub(super) validate_only: bool,
 }
 
@@ -80,12 +76,10 @@ pub enum ReloadOutcome {
     /// The set from the files is active.
     Applied {
         revision: String,
-        /// True if any criterion changed.
         changed: bool,
         /// Other changed sections, such as `tools`, and keys with changed secrets; all are active
         /// now.
         settings: Vec<String>,
-        /// Keys whose new values need a restart.
         needs_restart: Vec<String>,
     },
     /// The previous set stays active.
@@ -123,7 +117,6 @@ impl Register {
         outcome.await.map_err(|_| ReloadStopped)
     }
 
-    /// Returns the revisions of the active criteria, by name.
     pub fn revisions(&self) -> BTreeMap<String, String> {
         let set = self.0.set.load();
         set.active()

@@ -11,7 +11,6 @@ use super::merge::{ActiveEntry, CriteriaSet, CriterionSource, SetChanges};
 
 use crate::rfc3339::rfc3339;
 
-/// An active criterion and its source.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct RegistrationView {
     pub(super) name: String,
@@ -44,7 +43,6 @@ pub(super) struct ListView {
     pub(super) etag: String,
 }
 
-/// The set after a deletion.
 #[derive(Debug, Serialize)]
 pub(super) struct DeletedView {
     pub(super) revision: String,
@@ -53,7 +51,6 @@ pub(super) struct DeletedView {
     pub(super) uncovered: Option<RegistrationView>,
 }
 
-/// The set after all registrations were replaced.
 #[derive(Debug, Serialize)]
 pub(super) struct ReplacedView {
     pub(super) revision: String,

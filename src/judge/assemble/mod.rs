@@ -219,7 +219,6 @@ pub struct TornTraces {
 pub struct TornService {
     /// The name; empty for all services beyond the limit.
     pub service: Arc<str>,
-    /// True if the traces have begun to arrive torn.
     pub is_torn: bool,
     /// The number of torn traces among the service's latest closed traces.
     pub n_torn: usize,

@@ -87,7 +87,6 @@ pub struct Turn<'a> {
     pub service: &'a str,
     pub session: &'a str,
     pub trace_id: TraceId,
-    /// The turn's start in Unix nanoseconds.
     pub start_unix_nanos: u64,
     /// True if the first model request repeated answers of earlier turns; `None` if unknown.
     pub continues: Option<bool>,

@@ -64,7 +64,6 @@ impl TornServices {
         window.is_some_and(Window::is_torn)
     }
 
-    /// Returns the observations since the last call.
     pub fn take(&mut self) -> TornTraces {
         std::mem::take(&mut self.seen)
     }

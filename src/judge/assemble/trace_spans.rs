@@ -140,7 +140,6 @@ impl TraceSpans {
             .is_none_or(|at| self.wins(at, arrival))
     }
 
-    /// Sorts the spans, so that they can be read.
     pub(super) fn sort(&mut self, hasher: &SeedableRandomState) {
         let has_messages = |row: &SpanRow| row.is_record && row.class.model;
         let key = |row: &SpanRow| (has_messages(row), row.start_unix_nanos, row.span_id);
@@ -167,7 +166,6 @@ impl TraceSpans {
         }
     }
 
-    /// See [`TraceShape::is_quiet`].
     pub(super) fn is_quiet(&self, hasher: &SeedableRandomState) -> bool {
         self.shape(hasher).is_quiet(&self.rows)
     }
@@ -220,8 +218,8 @@ impl TraceSpans {
 
     fn add(&mut self, row: SpanRow, hasher: &SeedableRandomState) {
         if self.rows.len() == self.rows.capacity() {
-            // Grow by a quarter instead of doubling, because with many open traces, unused capacity
-            // would be most of the memory.
+            // Grow by a quarter instead of doubling, because with many open traces, up to half of
+            // the memory would be unused.
             let n_more = match self.rows.len() {
                 0 => 8,
                 n_rows => (n_rows / 4).max(4),
@@ -252,7 +250,6 @@ impl TraceSpans {
         at.map(|&at| at as usize)
     }
 
-    /// Returns the counter that includes this span, if any.
     fn count_of(&mut self, row: &SpanRow) -> Option<&mut u32> {
         match (row.parent_id, row.ended()) {
             _ if row.is_record => None,

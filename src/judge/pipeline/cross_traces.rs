@@ -214,7 +214,6 @@ impl CrossTraces {
         trajectory.completed_elsewhere || trajectory.subject.is_none()
     }
 
-    /// Adds the known earlier turns of a trajectory's session.
     pub(super) fn add_earlier_turns(&self, trajectory: &mut Arc<Trajectory>, peer: PeerId) {
         let turn = turn(trajectory, peer);
         let earlier = self.sessions.as_ref().zip(turn);

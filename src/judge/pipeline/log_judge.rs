@@ -332,7 +332,6 @@ impl LogJudge {
     }
 }
 
-/// A record of a log, with its spans.
 #[derive(Debug, Default)]
 pub struct LogBatch {
     pub offset: u64,

@@ -62,7 +62,6 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
             .sessions(|them| them.restore_history(since_unix_nanos));
     }
 
-    /// Returns the number of traces whose marks have not been applied yet.
     pub fn n_marks(&self) -> usize {
         self.marks.len()
     }

@@ -29,7 +29,6 @@ pub struct Rules {
     /// The criteria that raise alarms for open traces.
     pub(super) alarms: Arc<[Arc<Criterion>]>,
     pub(super) watched_by: u64,
-    /// The criteria that judge sessions.
     pub(super) of_sessions: Vec<Arc<Criterion>>,
 }
 

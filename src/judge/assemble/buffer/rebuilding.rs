@@ -22,7 +22,6 @@ impl<M: Memo> TraceBuffer<M> {
         open.chain(self.recent.needed_records()).min()
     }
 
-    /// Returns the oldest journal record that an open trace needs.
     pub fn oldest_open_record(&self) -> Option<u64> {
         let slots = self.open.slots();
         let open = slots.filter_map(|slot| Some(self.open.get(slot)?.first_record));

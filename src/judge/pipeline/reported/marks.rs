@@ -35,7 +35,6 @@ pub struct TraceMark {
     pub(in crate::pipeline) reported: Reported,
 }
 
-/// The subject of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::pipeline) enum Marked {
     /// A trace that was closed for this reason, or is open.
