@@ -155,7 +155,6 @@ enum Step {
 }
 
 impl Request {
-    /// Writes a length-delimited field, whose content `content` writes.
     fn delimited<E>(
         &mut self,
         field_number: u64,

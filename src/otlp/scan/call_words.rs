@@ -120,7 +120,6 @@ fn is_call_word(text: &[u8], at: usize, stem: usize) -> bool {
     at > 0 && text[at - 1].eq_ignore_ascii_case(&FIRST[stem]) && ENDINGS[stem].iter().any(begins)
 }
 
-/// Returns true if the word at position `at` is used as a role.
 fn is_role(text: &[u8], at: usize, len: usize) -> bool {
     let after = &text[at + len..];
     match text[..at].last().copied() {

@@ -39,7 +39,6 @@ fn occurrences(message: &[u8], field: u64) -> Occurrences<'_> {
 pub(super) struct RequestResources<'k, 'b> {
     keeper: Option<Keeper<'k>>,
     group: &'b [u8],
-    /// The resource of the current group, once it has been read.
     current: Option<Arc<Resource>>,
     /// All resources, keyed by their encoding.
     seen: HashTable<Arc<Resource>>,

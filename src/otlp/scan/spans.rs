@@ -115,7 +115,6 @@ pub(super) struct SpanWalk<'k, 'b> {
     admission: Option<&'k dyn SpanAdmission>,
     keeper: Option<Keeper<'k>>,
     known_keys: KnownKeys<'b>,
-    /// The messages of the current span's request to a model.
     requests: RequestMessages<'b>,
     has_room: &'k mut dyn FnMut(usize) -> bool,
 }

@@ -140,7 +140,6 @@ pub(super) struct Entries<'a> {
     pub(super) entries: &'a [KeptEntry],
     /// End of the last entry.
     end: u32,
-    /// The text to which the entries point.
     text: &'a str,
 }
 
