@@ -65,6 +65,7 @@ pub struct PageSetup {
     pub receivers: ReceiverPorts,
     /// Reads the criteria that people try on the page.
     pub register: Register,
+    /// Returns the current time.
     pub clock: fn() -> Now,
 }
 
