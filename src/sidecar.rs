@@ -48,7 +48,7 @@ use topic_judges::TopicJudges;
 
 pub use cgroup::memory_limit;
 
-/// The only code that reads the wall clock; all other code takes it as an argument.
+/// The only code that reads the wall clock; all other code gets the time as an argument.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is the one place that reads the clock"

@@ -396,7 +396,6 @@ impl ReceiverShared {
 }
 
 struct ValidatedMessage {
-    /// The message, as protobuf.
     body: Bytes,
     permit: MemoryPermit,
     /// Number of items to forward.

@@ -49,7 +49,6 @@ pub(super) struct RequestRecord {
 /// The handle with which receivers enqueue batches. Never waits.
 #[derive(Debug, Clone)]
 pub(super) struct ScoringQueue {
-    /// One sender for each thread.
     senders: Arc<[SyncSender<Box<Arrived>>]>,
     shared: Arc<ScoringState>,
 }

@@ -60,7 +60,6 @@ struct Ground {
     rng: fastrand::Rng,
 }
 
-/// Exporter, register and page, and their tasks.
 struct ScorePlane {
     exporter: Exporter,
     exporting: ExportTasks,
@@ -329,8 +328,8 @@ impl Ground {
 
     fn n_threads(&self) -> usize {
         let settings = self.memory_watch.assemble_settings();
-        // Threads that judge a topic divide the memory by partition, so it does not limit their
-        // number.
+        // Threads that judge a topic divide the memory by partition, so the memory does not limit
+        // the number of threads.
         let reads = self.config.kafka.read.enabled;
         let max_open_size = if reads { usize::MAX } else { settings.max_open_size };
         let threads = self.config.scoring.threads;

@@ -33,7 +33,6 @@ pub(super) struct TopicJudges {
     shared: Arc<Shared>,
 }
 
-/// State that the threads share.
 struct Shared {
     config: Kafka,
     settings: Settings,

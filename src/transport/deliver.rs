@@ -25,7 +25,7 @@ use super::{Client, Recipient};
 
 /// Time after which a request is dropped if the peer does not have the span that the request is
 /// about. The time begins with the peer's first such answer after the queue of spans has delivered
-/// the span, because the backend stores it a little later.
+/// the span, because the backend stores the span a little later.
 const UNKNOWN_FOR: Duration = Duration::from_secs(600);
 
 /// Delay before the journal is read again after a failure.
@@ -249,7 +249,7 @@ impl<P: Recipient> Delivery<P> {
         self.note_outage(now);
     }
 
-    /// Enqueues again a request that the destination could not accept.
+    /// Requeues a request whose attempt failed.
     fn retry(
         &mut self,
         mut entry: QueuedRequest,

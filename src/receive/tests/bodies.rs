@@ -260,7 +260,7 @@ async fn a_whole_body_takes_the_room_that_it_says_and_no_more() {
     assert!(held.bytes == plain);
 }
 
-/// A claimed length for which there is no memory is ignored, so it is not refused for lack of
+/// A claimed length for which there is no memory is ignored, so the body is not refused for lack of
 /// memory. The error names the actual mistake, which is in the body.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_claims_far_too_much_is_malformed_however_little_room_there_is() {

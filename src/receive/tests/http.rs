@@ -215,8 +215,8 @@ async fn every_signal_arrives_as_it_was_sent_over_both_versions_of_http() {
     served.assert_nothing_in_flight().await;
 }
 
-/// Returns a request of each signal with a score of ours, and with two items that are none,
-/// although they resemble one or are in our scope.
+/// Returns a request of each signal that contains one of our scores and two items that are no
+/// scores, although they resemble a score or are in our scope.
 fn with_scores() -> [(&'static str, &'static str, Value); 3] {
     let scope = |name: &str, items: &str, list: Value| {
         let mut group = json!({ "scope": { "name": name } });

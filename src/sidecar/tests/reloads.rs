@@ -88,7 +88,7 @@ pub(super) async fn deliver(client: &Client, body: Bytes) {
     );
 }
 
-/// Starts a sidecar with this file, on separate ports. It reloads only on request.
+/// Starts a sidecar with this file, on separate ports. The sidecar reloads only on request.
 pub(super) async fn start(
     path: &std::path::Path,
     more: &[(&str, &str)],

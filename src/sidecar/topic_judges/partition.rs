@@ -51,7 +51,6 @@ pub(super) struct FoundPartition {
     pub(super) ends: (u64, u64),
 }
 
-/// A partition that this process judges.
 pub(super) struct JudgedPartition {
     pub(super) number: i32,
     pub(super) judge: LogJudge,
@@ -224,7 +223,7 @@ impl JudgedPartition {
     }
 
     /// Adds a mark whose judgements are delivered once all scores with ticket numbers below `below`
-    /// are.
+    /// are delivered.
     pub(super) fn leaves(&mut self, mark: LogMark, below: u64) {
         self.leaving.push_back((below, mark));
     }

@@ -1,4 +1,4 @@
-//! The status of the partitions that the judges of a topic have, and counters, for `/metrics`.
+//! The status of the partitions that this process judges, and counters, for `/metrics`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,8 +36,8 @@ pub(super) struct JudgesStatus {
 pub(super) struct PartitionStatus {
     /// Number of records that the judge has not received.
     pub(super) n_behind: u64,
-    /// Age of the next queued record in milliseconds. Without one it is 0, or, while the brokers do
-    /// not answer, the time since they last did.
+    /// Age of the next queued record in milliseconds. Without a queued record it is 0, or, while
+    /// the brokers do not answer, the time since their last answer.
     pub(super) behind_millis: u64,
     pub(super) n_open: usize,
     /// Bytes of the open traces.
