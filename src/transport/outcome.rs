@@ -15,7 +15,6 @@ use tonic_types::{RetryInfo, RpcStatusExt};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeliveryOutcome {
-    /// The peer accepted the request.
     Delivered {
         /// Number of items that the peer rejected nevertheless (`partial_success`).
         n_rejected: u64,
@@ -32,7 +31,6 @@ pub enum DeliveryOutcome {
     Partly {
         /// The rest, as a separate request.
         rest: Bytes,
-        /// Number of items in the rest.
         n_items: u64,
         /// Number of items that are neither accepted nor in the rest.
         n_rejected: u64,

@@ -52,7 +52,6 @@ pub(crate) enum Reply {
         headers: Vec<(&'static str, String)>,
         body: Vec<u8>,
     },
-    /// No answer.
     Silence,
     /// The connection is closed without an answer.
     HangUp,

@@ -46,7 +46,6 @@ enum State {
         retry_at: Instant,
         /// The end of the pause that the peer requested.
         asked_until: Option<Instant>,
-        /// True while a probe is in flight.
         probing: bool,
     },
 }

@@ -248,7 +248,6 @@ pub(crate) struct Node {
 /// The part of a tree that has arrived when the tree is judged.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Cut {
-    /// The whole tree.
     Whole,
     /// The root names a parent in its own process, but the parent is missing.
     ParentMissing,

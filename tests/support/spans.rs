@@ -89,7 +89,6 @@ pub(crate) fn spans_of_run(
     run.spans
 }
 
-/// Returns a request that contains these spans.
 pub(crate) fn request(spans: Vec<Span>) -> Vec<u8> {
     let scope = ScopeSpans {
         spans,
@@ -98,7 +97,6 @@ pub(crate) fn request(spans: Vec<Span>) -> Vec<u8> {
     request_of("tests", vec![scope])
 }
 
-/// Returns a request of one service.
 pub(crate) fn request_of(service: &str, scope_spans: Vec<ScopeSpans>) -> Vec<u8> {
     let resource = Resource {
         attributes: vec![attribute("service.name", service)],

@@ -15,7 +15,6 @@ use crate::support::program::run;
 const SECOND: u64 = 1_000_000_000;
 const START: u64 = 1_700_000_000 * SECOND;
 
-/// A call of a generated run.
 #[derive(Clone)]
 pub(super) struct Call {
     pub(super) name: &'static str,
