@@ -5,8 +5,8 @@
 //!    most seven times the bytes that remain free.
 //! 2. **[`EvictingBudget`]**, for connections and unacknowledged requests: if the budget is full, a
 //!    new or growing reservation evicts a reservation of the peer that uses most, provided that
-//!    this peer uses more than the newcomer's peer would then use. Otherwise only a reservation of
-//!    the newcomer's peer that stands still can be evicted.
+//!    this peer uses more than the newcomer's peer would then use. Otherwise only an idle
+//!    reservation of the newcomer's peer can be evicted.
 
 use std::collections::BTreeMap;
 use std::mem;

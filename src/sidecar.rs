@@ -138,7 +138,7 @@ pub struct Sidecar {
     pub addresses: Addresses,
     /// The metrics and heartbeats.
     pub telemetry: Arc<Telemetry>,
-    /// Dropping it, after the ports are closed, ends the scoring queue.
+    /// Dropping the intake, after the ports are closed, ends the scoring queue.
     intake: Arc<RequestIntake>,
     /// The active criteria, and the operations that change them.
     pub register: Register,

@@ -2,9 +2,9 @@
 //! them to backends' own score APIs.
 //!
 //! [`Exporter::export`] immediately encodes evaluations into the open batches of the signals.
-//! Queues contain only encoded bytes, which count against their limit, and no trajectory stays in
-//! memory. Each signal has a separate queue and delivery: an outage of its destination affects no
-//! signal with another destination, and never the original telemetry.
+//! Queues contain only encoded bytes, which count against the queue's limit, and no trajectory
+//! stays in memory. Each signal has a separate queue and delivery: an outage of its destination
+//! affects no signal with another destination, and never the original telemetry.
 
 pub mod score_event;
 pub mod score_line;
@@ -65,7 +65,7 @@ use score_series::{Folded, SeriesLimits};
 use signals::{BatchLimits, BatchedSignal};
 use stream::ScoreStream;
 
-/// Minimum delay before marks of judged traces are written again after the journal rejected them.
+/// Lower bound of the delay after which waiting marks of judged traces cause a flush.
 const MIN_MARK_DELAY: Duration = Duration::from_millis(100);
 /// Maximum delay of an alarm, during which further alarms join its batch.
 const MAX_ALARM_DELAY: Duration = Duration::from_millis(50);

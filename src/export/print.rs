@@ -60,7 +60,7 @@ impl Printer {
     }
 
     /// Enqueues a text, unless the output is closed, and returns the number of texts that were
-    /// dropped for it. Never waits.
+    /// dropped because of the capacity. Never waits.
     pub(super) fn print(&self, text: String) -> usize {
         let mut state = self.shared.state();
         if state.is_closed || state.is_broken {

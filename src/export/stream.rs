@@ -227,7 +227,7 @@ impl Drop for ScoreListener {
 }
 
 impl ListenerQueue {
-    /// Enqueues a line; returns the number of lines that were dropped for it.
+    /// Enqueues a line, and returns the number of lines that were dropped because of the limit.
     fn push(&self, text: Bytes) -> u64 {
         let mut waiting = self.waiting();
         waiting.lines.push(text);
@@ -254,7 +254,7 @@ impl Waiting {
 #[derive(Debug, Default)]
 struct Recent {
     lines: Lines<RecentLine>,
-    /// The current second, and the number of lines rendered in it.
+    /// The current second, and the number of evaluations in it.
     second: u64,
     n_in_second: usize,
 }
@@ -347,7 +347,7 @@ impl ScoreFilter {
 struct Lines<L> {
     queue: VecDeque<(u64, L)>,
     n_bytes: usize,
-    /// Number of lines that were dropped after the last one.
+    /// Number of lines that were dropped after the last queued line.
     n_lost: u64,
 }
 

@@ -1,5 +1,5 @@
 //! The bytes that are charged to senders for their records in a log, until the segment of the
-//! records is delivered. Records from before the start are charged to no sender.
+//! records is delivered or evicted. Records from before the start are charged to no sender.
 
 use std::collections::BTreeMap;
 use std::mem;

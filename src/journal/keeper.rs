@@ -150,9 +150,9 @@ impl JournalLog {
         }
     }
 
-    /// Returns true if the log already had this record at the start: its sender got no answer and
-    /// repeats the request. Each record matches once, and only within a minute after the opening.
-    /// The caller must acknowledge the record without appending it.
+    /// Returns true if the log already had this record at the start. Its sender is then assumed to
+    /// have got no answer and to repeat the request. Each record matches once, and only within a
+    /// minute after the opening. The caller must acknowledge the record without appending it.
     pub fn has(&self, record: &Record) -> bool {
         let mut last = self.shared.last.lock();
         let Some((records, until)) = &mut *last else {
@@ -234,7 +234,8 @@ impl JournalLog {
         let _ = self.sender.send(Message::End);
     }
 
-    /// Writes the metrics of a journal's logs. The log of requests must come first.
+    /// Writes the metrics of a journal's logs. The log of requests must come first, because some
+    /// metrics are written only for the first log.
     pub fn write_metrics(logs: &[Self], page: &mut MetricsPage) {
         let Some(first) = logs.first() else { return };
         let metrics: Vec<&JournalMetrics> = logs.iter().map(|log| &log.shared.metrics).collect();

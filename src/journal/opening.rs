@@ -318,7 +318,7 @@ impl Opener {
                 since_unix_nanos: unix_nanos,
             });
         }
-        // Write the cursor before the first request. It contains the time since when the log is
+        // Write the cursor before the first request. It contains the time from which on the log is
         // complete, which the next start needs even after a kill. If this write fails, the next one
         // reports the failure.
         let _ = progress.write(unix_nanos);

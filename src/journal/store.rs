@@ -126,7 +126,7 @@ pub(super) struct Store {
     storage: Arc<dyn Storage>,
     settings: LogSettings,
     index: Index,
-    /// The last segment of the index, if records can be appended to it.
+    /// The file of the index's last segment, if records can be appended to it.
     tail: Option<Arc<dyn StoredFile>>,
     /// True if the tail has records that were not synced.
     is_unsynced: bool,

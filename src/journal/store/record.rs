@@ -36,7 +36,8 @@ impl Record {
         }
     }
 
-    /// Charges the record's bytes to this sender until the record's segment is delivered.
+    /// Charges the record's bytes to this sender until the record's segment is delivered or
+    /// evicted.
     #[must_use]
     pub fn of(self, peer: PeerId) -> Self {
         Self {

@@ -26,7 +26,7 @@ const MAX_POLL: Duration = Duration::from_millis(50);
 /// Maximum number of records that are polled in a row.
 const RECORDS_AT_ONCE: usize = 256;
 
-/// Maximum lag of a leader's clock behind ours, in nanoseconds.
+/// Assumed maximum lag of a leader's clock behind ours, in nanoseconds.
 const LEADERS_CLOCK: u64 = 500_000_000;
 
 /// Interval between queries to a leader for the end of its log, while a judgement is due.
@@ -35,7 +35,7 @@ const QUERY_DUE: Duration = Duration::from_millis(200);
 /// Interval between queries to a leader for the end of its log, while no judgement is due.
 const QUERY_IDLE: Duration = Duration::from_secs(5);
 
-/// Maximum time for queries to leaders before polling continues.
+/// Time after which polling continues, even if further leaders are to be queried.
 const MAX_QUERY_TIME: Duration = Duration::from_millis(50);
 
 /// Delay before a failed query is repeated.

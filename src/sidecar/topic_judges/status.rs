@@ -16,9 +16,9 @@ const MAX_LISTED: usize = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct JudgesStatus {
     pub(super) partitions: Mutex<BTreeMap<i32, PartitionStatus>>,
-    /// Lost partitions by thread: the partitions that the thread had when it was evicted or the
-    /// brokers became unreachable. Each has the time up to which all its records were judged, in
-    /// Unix nanoseconds. Stored until the thread has partitions again.
+    /// Lost partitions by thread, each with its `JudgedPartition::known_until`: the partitions that
+    /// the thread had when it was evicted or the brokers became unreachable. Stored until the
+    /// thread has partitions again.
     pub(super) lost: Mutex<BTreeMap<usize, BTreeMap<i32, u64>>>,
     pub(super) n_taken: AtomicU64,
     pub(super) n_handed_over: AtomicU64,
