@@ -98,7 +98,6 @@ impl ScoreQueues {
     }
 }
 
-/// Counts the scores of one shape or backend by outcome.
 #[derive(Debug)]
 pub(super) struct ScoreAccounting {
     shape: &'static str,

@@ -412,7 +412,6 @@ fn n_points(request: &ExportMetricsServiceRequest) -> usize {
 
 // === Reader ===
 
-/// A manual reader, shared with the provider.
 #[derive(Debug, Clone)]
 struct Reader(Arc<ManualReader>);
 

@@ -33,7 +33,6 @@ const FRAME_SIZE: usize = 16 << 10;
 /// Maximum length of a query's value in bytes: in the worst case, matching a glob takes time
 /// proportional to pattern × text.
 const MAX_VALUE: usize = 256;
-/// Maximum number of values of a query.
 const MAX_VALUES: usize = 16;
 
 pub(super) fn routes(stream: Arc<ScoreStream>) -> Router {

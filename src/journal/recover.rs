@@ -117,7 +117,6 @@ pub(super) fn whole_at(bytes: &[u8], at: usize, salt: u64) -> Option<RecordHead>
     (rest_crc(meta, body) == head.rest_crc).then_some(head)
 }
 
-/// Returns the meta and the body of the record at `at`.
 pub(super) fn parts_at<'a>(
     bytes: &'a [u8],
     at: usize,

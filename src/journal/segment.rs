@@ -66,7 +66,6 @@ impl fmt::Display for FileFault {
     }
 }
 
-/// Returns the name of the segment whose first record is `first`.
 pub(super) fn segment_name(first: u64) -> String {
     format!("{first:016x}.seg")
 }

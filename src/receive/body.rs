@@ -175,7 +175,6 @@ struct MessagePrefix {
     length: usize,
 }
 
-/// Reads the prefix, and returns the bytes that arrived after it.
 async fn prefix<B>(
     body: &mut B,
     pace: &mut Pace,
@@ -244,7 +243,6 @@ impl MessagePrefix {
 
 // === MessageBuffer ===
 
-/// A partly received message.
 struct MessageBuffer<'a> {
     limits: &'a BodyLimits,
     permit: MemoryPermit,

@@ -50,7 +50,6 @@ impl Encoding {
         }
     }
 
-    /// Returns a decoder; `None` for an uncompressed body.
     pub(super) fn decoder(self) -> Result<Option<Decoder>, RequestError> {
         let codec = match self {
             Self::Identity => return Ok(None),

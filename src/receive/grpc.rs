@@ -30,7 +30,6 @@ const NEEDS_POST: &str = "gRPC calls are POST requests\n";
 /// `partial_success` is unset.
 const EMPTY_MESSAGE: &[u8] = &[0, 0, 0, 0, 0];
 
-/// Returns the signal whose `Export` method has this path.
 fn exported(path: &str) -> Option<Signal> {
     match path {
         "/opentelemetry.proto.collector.trace.v1.TraceService/Export" => Some(Signal::Traces),

@@ -30,7 +30,6 @@ impl MappedMessage {
         })
     }
 
-    /// Returns the message, without a copy.
     pub(super) fn into_bytes(self) -> Bytes {
         Bytes::from_owner(self)
     }

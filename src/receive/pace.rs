@@ -20,7 +20,6 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// complete. A sender must not occupy memory by sending a byte from time to time.
 pub(super) const LEAST_ADVANCE: usize = 16 << 10;
 
-/// Returns the next chunk of a body; `None` at its end.
 pub(super) async fn chunk<B>(body: &mut B) -> Result<Option<Bytes>, RequestError>
 where
     B: Body<Data = Bytes> + Unpin,

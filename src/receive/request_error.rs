@@ -22,7 +22,6 @@ pub(super) enum RequestError {
     TooLarge {
         /// Maximum bytes of a request, after decompression.
         limit: usize,
-        /// The setting with the limit.
         setting: &'static str,
     },
     /// The request's items need more memory than all requests may use together; retrying is useless

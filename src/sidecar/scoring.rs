@@ -39,7 +39,6 @@ const MAX_BATCHES: usize = 4096;
 /// Maximum number of requests that wait in the journal to be scored. Their queue entries use 4 MiB.
 const MAX_UNREAD: usize = 32_768;
 
-/// A request's record in the journal.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RequestRecord {
     pub(super) number: u64,

@@ -336,7 +336,6 @@ impl Ground {
         threads.or(n_cpus(), max_open_size, settings.size_limit)
     }
 
-    /// Returns the handle with which receivers forward and score requests.
     fn intake(
         &self,
         forward: ForwardHandle,

@@ -381,7 +381,6 @@ fn shorten(message: &str) -> String {
     format!("{}{ellipsis}", start.trim())
 }
 
-/// Returns the code's name in the gRPC specification.
 fn name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

@@ -558,7 +558,6 @@ impl State {
         later.find_map(|later| later.pop_front_if(|entry| is_oldest(entry)))
     }
 
-    /// Removes and returns the queued requests for which `is_gone` is true.
     fn remove(&mut self, is_gone: impl Fn(&QueuedRequest) -> bool) -> Vec<QueuedRequest> {
         let mut gone = Vec::new();
         let mut left = VecDeque::new();
