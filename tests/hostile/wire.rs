@@ -59,7 +59,6 @@ fn text(block: &mut Vec<u8>, text: &str) {
     block.extend(text.as_bytes());
 }
 
-/// Returns a protobuf field with these bytes.
 pub(crate) fn field(number: u8, content: &[u8]) -> Vec<u8> {
     let mut bytes = vec![number << 3 | 2];
     let mut len = content.len();
@@ -169,7 +168,6 @@ fn timed(number: u64) -> Vec<u8> {
     lasting(start, start + 1_000)
 }
 
-/// Returns the encoded start and end of a span, which are in Unix nanoseconds.
 pub(crate) fn lasting(start_nanos: u64, end_nanos: u64) -> Vec<u8> {
     let fixed = |tag: u8, nanos: u64| [&[tag << 3 | 1], nanos.to_le_bytes().as_slice()].concat();
     [fixed(7, start_nanos), fixed(8, end_nanos)].concat()
@@ -187,7 +185,6 @@ pub(crate) fn post(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     asked("POST", path, "application/x-protobuf", headers, body)
 }
 
-/// Returns a request of HTTP/1.1 with any method and content type.
 pub(crate) fn asked(
     method: &str,
     path: &str,

@@ -298,7 +298,6 @@ pub(super) fn framed(compressed: u8, message: &[u8]) -> Vec<u8> {
     framed
 }
 
-/// A body that is sent in pieces.
 pub(super) struct Pieces(tokio::sync::mpsc::Receiver<Bytes>);
 
 impl Pieces {

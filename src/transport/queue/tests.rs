@@ -113,8 +113,7 @@ fn room_is_known_before_a_request_is_read() {
     assert_eq!(room(0), Err(QueueRefusal::Full));
     let taken = queue.take(now()).unwrap();
     queue.finish(taken);
-    // Half of the capacity is free. An eighth of that half and an eighth of the used half stay
-    // free.
+    // The sender uses half of the capacity, and may use at most seven eighths of it.
     let most = queue.capacity() * 3 / 8 - OVERHEAD;
     assert_eq!(
         [room(most), room(most + 1)],

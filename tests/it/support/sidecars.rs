@@ -258,7 +258,6 @@ pub(crate) async fn start(config: &Config) -> (Sidecar, Seen) {
     (start_observed(config, observer).await, seen)
 }
 
-/// Starts a sidecar whose judgements are passed to an observer.
 pub(crate) async fn start_observed(config: &Config, observer: Observer) -> Sidecar {
     let plan = Plan {
         config: config.clone(),
