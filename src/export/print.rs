@@ -1,7 +1,7 @@
 //! Prints texts to an output that may be slow, blocked or closed.
 //!
 //! Standard output can block for as long as its reader likes, so a separate thread writes to it,
-//! behind a queue bounded in bytes: when nobody reads, the oldest texts are dropped and counted,
+//! behind a queue bounded in bytes. When nobody reads, the oldest texts are dropped and counted,
 //! and scoring continues.
 
 use std::collections::VecDeque;

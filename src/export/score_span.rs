@@ -172,10 +172,10 @@ pub(super) fn copied_attributes(
     }
 }
 
-/// Returns true if the evaluation becomes a span: every evaluation that did not pass, and a share
-/// of the passed ones, chosen by trace so that all criteria and replicas agree. A pass that
-/// replaces another verdict is always sent; otherwise dashboards would still show that verdict.
-/// With `on_revision: none`, revisions become no spans.
+/// Returns true if the evaluation becomes a span. Every evaluation that did not pass becomes one,
+/// and so does a share of the passed ones, chosen by trace so that all criteria and replicas agree.
+/// A pass that replaces another verdict is always sent; otherwise dashboards would still show that
+/// verdict. With `on_revision: none`, revisions become no spans.
 fn is_wanted(evaluation: &Evaluation, settings: &Settings) -> bool {
     if evaluation.revision > 0 {
         match settings.on_revision {

@@ -171,7 +171,7 @@ impl JournalLog {
 
     /// Appends a record. Never waits: `done` gets the outcome on the journal's thread. If the log
     /// is almost full, records of the senders that use most of it are refused immediately, on the
-    /// caller's thread; so are all records while the thread's inbox is full, or after the thread
+    /// caller's thread. So are all records while the thread's inbox is full, or after the thread
     /// has ended.
     pub fn append(&self, record: Record, done: Done) {
         let budget = &self.shared.budget;

@@ -1,5 +1,5 @@
-//! Finds the intact records in a segment's bytes, and classifies the gaps between them: gaps in a
-//! group that was not synced contain nothing that was acknowledged, all other gaps are damage.
+//! Finds the intact records in a segment's bytes, and classifies the gaps between them. Gaps in a
+//! group that was not synced contain nothing that was acknowledged. All other gaps are damage.
 
 use std::ops::Range;
 

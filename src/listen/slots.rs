@@ -64,9 +64,9 @@ impl ConnectionSlots {
     }
 
     /// Returns a slot for a connection of this peer. If all slots are used, evicts a connection of
-    /// the peer with the most connections, provided that it has more than this peer would have, or
-    /// a connection of this peer that has neither begun nor finished a request for a second. Evicts
-    /// idle connections first. Returns `None` if no connection may be evicted.
+    /// the peer with the most connections, provided that it has more than this peer would have.
+    /// Otherwise evicts a connection of this peer that has neither begun nor finished a request for
+    /// a second. Evicts idle connections first. Returns `None` if no connection may be evicted.
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr, tls: bool) -> Option<Arc<ConnectionSlot>> {
         let tls = if tls { TLS_SIZE } else { 0 };
         // The first connections get larger windows, up to half of the memory: an agent opens few

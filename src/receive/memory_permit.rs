@@ -103,9 +103,9 @@ impl MemoryPermit {
         self.reservation.moved(false);
     }
 
-    /// Records that the message has arrived: from here on only requests of other peers can evict
-    /// this one, and the eviction takes effect when this request next reserves bytes. Fails if the
-    /// request was evicted.
+    /// Records that the message has arrived. From here on, only requests of other peers can evict
+    /// this one, and such an eviction takes effect when this request next reserves bytes. Fails if
+    /// the request was evicted.
     pub(super) fn arrived(&mut self) -> Result<(), RequestError> {
         self.has_arrived = true;
         if self.reservation.moved(true) {

@@ -250,8 +250,8 @@ const LONG_PROTOBUF: usize = 4 << 20;
 const LONG_JSON: usize = 256 << 10;
 
 /// Factor by which the bytes of JSON count as in flight. During transcoding, memory contains the
-/// JSON and the protobuf, which is usually smaller and at worst four times as large (a `0,` in a
-/// histogram's counts becomes eight bytes).
+/// JSON and the protobuf. The protobuf is usually smaller than the JSON, and at worst four times as
+/// large (a `0,` in a histogram's counts becomes eight bytes).
 const JSON_FACTOR: usize = 4;
 
 /// Bytes of a request while it is answered: its task and its stream.

@@ -58,11 +58,11 @@ impl DeliveryOutcome {
         }
     }
 
-    /// Returns the outcome of a gRPC status, as OTLP/gRPC defines it, except that two statuses mean
-    /// that the request is too large: OUT_OF_RANGE, which tonic sends (OTLP would require endless
-    /// retries), and RESOURCE_EXHAUSTED without RetryInfo, which other servers send. If the latter
-    /// has a message about rates, it means a quota: a smaller request would not help, and splitting
-    /// would continue down to single spans.
+    /// Returns the outcome of a gRPC status, as OTLP/gRPC defines it, with these exceptions. Two
+    /// statuses mean that the request is too large: OUT_OF_RANGE, which tonic sends (OTLP would
+    /// require endless retries), and RESOURCE_EXHAUSTED without RetryInfo, which other servers
+    /// send. But if the message of RESOURCE_EXHAUSTED is about rates, it means a quota: a smaller
+    /// request would not help, and splitting would continue down to single spans.
     pub(super) fn of_grpc(code: Code, message: &str, retry_info: Option<RetryInfo>) -> Self {
         let name = name(code);
         let why = if message.is_empty() {
@@ -175,8 +175,8 @@ impl DeliveryOutcome {
         }
     }
 
-    /// Returns the outcome of an HTTP status of a JSON API: any 2xx is a success, whatever the body
-    /// contains; 404 means that the span is unknown; server errors except 501 are retried; a
+    /// Returns the outcome of an HTTP status of a JSON API. Any 2xx is a success, whatever the body
+    /// contains. 404 means that the span is unknown. Server errors except 501 are retried. A
     /// request cannot be split.
     pub(super) fn of_api(status: u16, headers: &HeaderMap, body: &[u8]) -> Self {
         if (200..300).contains(&status) {

@@ -83,9 +83,9 @@ impl From<AppendError> for QueueRefusal {
 
 /// A callback that gets the number of a request's record once the request is journaled, or the
 /// reason for the refusal. It runs on the journal's thread, for journaled requests in the order of
-/// their records. It runs immediately, on the caller's thread, if the queue is closed, if the
-/// journal refuses immediately, or with `None` if the journal already had the request when the
-/// process started.
+/// their records. In three cases it runs immediately, on the caller's thread: if the queue is
+/// closed, if the journal refuses immediately, and, with `None`, if the journal already had the
+/// request when the process started.
 pub type KeepOutcome = Box<dyn FnOnce(Result<Option<u64>, QueueRefusal>) + Send>;
 
 /// Returns the maximum bytes of one request in a queue of this capacity that refuses requests when
@@ -159,8 +159,8 @@ pub(super) struct QueuedRequest {
     order: EntryOrder,
     pub(super) request: OutboundRequest,
     pub(super) n_failures: u32,
-    /// One more than the number of the last request in the queue of spans, at the time when the
-    /// peer first answered that it does not have the request's span.
+    /// One more than the number of the last request that the queue of spans had when the peer first
+    /// answered that it does not have the request's span.
     spans_end: Option<u64>,
     /// Time of the first such answer after all requests below `spans_end` were delivered or
     /// dropped.

@@ -28,7 +28,7 @@ const TO_DATA_POINTS: &[Level] = &[
 /// resource times a thousand spans would exhaust the memory.
 const HEAVY: usize = 256 << 10;
 
-/// Halves `body`, which has `n_items` spans, log records or data points, by size: between
+/// Halves `body`, which has `n_items` spans, log records or data points, by size. Cuts between
 /// resources, else between scopes, else between spans, log records or metrics, else between data
 /// points. Both halves get the enclosing fields, including unknown ones. Items are copied without
 /// decoding. Returns `None` if the body has a single item, is malformed, or is above [`HEAVY`] and

@@ -1,5 +1,5 @@
 //! Decides which segments a log removes: delivered segments that scoring does not need or that
-//! exceed the share of scoring, and, in a full log of scores, the oldest segments.
+//! exceed the share of scoring. A full log of scores also removes its oldest segments.
 
 use std::io;
 

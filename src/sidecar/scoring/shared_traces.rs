@@ -10,9 +10,8 @@ use otlp::span::Now;
 use crate::sidecar::now;
 use crate::sync::Mutex;
 
-/// Maximum time that a thread waits before it judges a trace, so that other threads can add data
-/// that is due at the same time and may complete the trace. Data that is added later revises the
-/// verdicts.
+/// Maximum time that a thread waits for other threads before it judges a trace. Data that they have
+/// to add at the same time may complete the trace. Data that is added later revises the verdicts.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Replaces [`PATIENCE`] when the sidecar stops, because then no verdict is revised later. A thread

@@ -334,11 +334,11 @@ impl Member {
         Ok(())
     }
 
-    /// Queries leaders for the ends of their logs: every `QUERY_DUE` if no record is queued and a
-    /// judgement is due, because only the answer advances the log's time, and else every
-    /// `QUERY_IDLE`. A query may block for as long as the library polls. After `MAX_QUERY_TIME`,
-    /// the remaining queries wait for the next call, so the partitions that have waited longest are
-    /// queried first.
+    /// Queries leaders for the ends of their logs, usually every `QUERY_IDLE`. If no record is
+    /// queued and a judgement is due, only the answer advances the log's time, so the leader is
+    /// queried every `QUERY_DUE`. A query may block for as long as the library polls. After
+    /// `MAX_QUERY_TIME`, the remaining queries wait for the next call, so the partitions that have
+    /// waited longest are queried first.
     fn query_leaders(&mut self) {
         let begun = now();
         let by = begun.unix_nanos.saturating_sub(LEADERS_CLOCK);
