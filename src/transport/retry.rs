@@ -13,7 +13,8 @@ const LONGEST_ASKED: Duration = Duration::from_secs(300);
 
 /// Returns the delay before attempt number `n_failures` + 1. The delay grows exponentially up to a
 /// maximum. `jitter` (0..=1) multiplies it by 0.5 to 1, so that a fleet of sidecars does not retry
-/// simultaneously. It is at least the delay that the peer requested, up to [`LONGEST_ASKED`].
+/// simultaneously. The result is at least the delay that the peer requested, up to
+/// [`LONGEST_ASKED`].
 pub(crate) fn wait(
     backoff: &Backoff,
     n_failures: u32,
