@@ -64,6 +64,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Maximum length of a shown value, in characters.
 const MAX_SHOWN: usize = 80;
+
 pub(super) fn demo(is_kept: bool, streams: &mut Streams<'_>) -> io::Result<Exit> {
     let Some(runtime) = streams.runtime(&mut Builder::new_multi_thread())? else {
         return Ok(Exit::NoStart);

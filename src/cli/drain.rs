@@ -37,6 +37,7 @@ enum Found {
     /// Another program. The text is its name.
     OtherProgram(String),
 }
+
 pub(super) fn drain(args: &Drain, streams: &mut Streams<'_>) -> io::Result<Exit> {
     let id = args.pid;
     let Some(pid) = Pid::from_raw(id) else {

@@ -47,6 +47,7 @@ pub(super) enum InspectFormat {
 
 /// Maximum characters of arguments or of a result in the human format.
 const MAX_SHOWN: usize = 160;
+
 pub(super) fn inspect(
     args: &Inspect,
     rules: &Rules,

@@ -61,6 +61,7 @@ const PROXIES: [&str; 6] = [
 /// Environment variable set by deploy/kustomize/inject: it lists the containers of the pod that
 /// export to another endpoint.
 const ELSEWHERE: &str = "SENDERS_ELSEWHERE";
+
 pub(super) fn run(
     args: &Run,
     loaded: Loaded,

@@ -67,6 +67,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 const LONGEST_SILENCE: Duration = Duration::from_secs(45);
 /// Maximum bytes of a line. Lines that sidecars send are shorter.
 const MAX_LINE: usize = 4 << 20;
+
 pub(super) fn tap(args: &Tap, config: &Config, streams: &mut Streams<'_>) -> io::Result<Exit> {
     let Some(runtime) = streams.runtime(&mut Builder::new_current_thread())? else {
         return Ok(Exit::NoStart);

@@ -109,6 +109,7 @@ mod tests {
             );
         }
     }
+
     #[test]
     fn messages_are_wrapped_and_lines_of_the_document_are_not() {
         let text = "{ name: a, thresholdd: 0.5, description: a text that goes on and on }";

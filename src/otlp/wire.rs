@@ -1,8 +1,10 @@
 //! The protobuf wire format: a validating cursor, a writer, and OTLP's field numbers.
 
 mod cursor;
+
 #[expect(missing_docs, reason = "the variants say what is wrong")]
 mod fault;
+
 #[expect(missing_docs, reason = "the names are those of the `.proto` files")]
 pub mod otlp;
 mod utf8;

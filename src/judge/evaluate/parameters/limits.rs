@@ -37,6 +37,7 @@ pub(crate) fn whole_number<'de, D: Deserializer<'de>>(
             })
         }
     }
+
     impl<'de> Visitor<'de> for NumberVisitor {
         type Value = u32;
 

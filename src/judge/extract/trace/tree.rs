@@ -133,6 +133,7 @@ fn parents_first(parent: &[Option<SpanIdx>]) -> Vec<SpanIdx> {
     if parent.is_sorted() && parents.all(|(span_idx, above)| *above < Some(span_idx)) {
         return (0..parent.len()).collect();
     }
+
     #[derive(Clone)]
     struct Links {
         first_child: usize,
