@@ -15,8 +15,8 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as ProtoSpan};
 use otlp::span::{
-    Attribute, KeptAttributes, KeptAttributesBuilder, KeyId, Now, PeerId, Resource, Span,
-    SpanClass, SpanId, SpanRow, Status, TraceId, Value,
+    Attribute, KeyId, Now, PeerId, Resource, Span, SpanClass, SpanId, SpanRow, Status,
+    StoredAttributes, StoredAttributesBuilder, TraceId, Value,
 };
 use prost::Message;
 use rustix::time::{ClockId, clock_gettime};
@@ -162,8 +162,8 @@ fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> Span {
     }
 }
 
-fn kept(n: u64) -> KeptAttributes {
-    let mut builder = KeptAttributesBuilder::default();
+fn kept(n: u64) -> StoredAttributes {
+    let mut builder = StoredAttributesBuilder::default();
     builder.name("execute_tool search");
     let kept: &[(u16, &str)] = if n < 5 {
         &[
@@ -189,7 +189,7 @@ fn resource() -> Arc<Resource> {
     Arc::new(Resource {
         encoded: vec![0; 200].into(),
         service: "shop".into(),
-        kept: KeptAttributes::default(),
+        kept: StoredAttributes::default(),
     })
 }
 

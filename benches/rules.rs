@@ -1,8 +1,9 @@
-//! Measures the time of `constraints` on runs: every template with a `b` on 256 calls and on 4,096
-//! overlapping calls; a hundred rules together, on 4,096 calls that overlap in several ways; and
-//! rules that read values, on 1,000 calls. Prints the times, their growth from the shorter to the
-//! longer run, and the peak memory. Run it with `cargo bench --bench rules`. With `cargo bench
-//! --bench rules -- --check`, it fails if a goal is missed; the machine must otherwise be idle.
+//! Measures the time of `constraints` on runs: every template with a `b`, on runs of 256 and of
+//! 4,096 calls of which few overlap; a hundred rules together, on 4,096 calls that overlap in
+//! several ways; and rules that read values, on 1,000 calls. Prints the times, their growth from
+//! the shorter to the longer run, and the peak memory. Run it with `cargo bench --bench rules`.
+//! With `cargo bench --bench rules -- --check`, it fails if a goal is missed; the machine must
+//! otherwise be idle.
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -32,7 +32,7 @@ const N_SPANS: usize = 512;
 const N_ROUNDS: usize = 41;
 
 fn main() {
-    let keys = extract::kept_keys(&Tools::default(), ["deployment.environment.name"], None);
+    let keys = extract::stored_keys(&Tools::default(), ["deployment.environment.name"], None);
     println!(
         "allocator: {}",
         if cfg!(feature = "mimalloc") { "mimalloc" } else { "system" }

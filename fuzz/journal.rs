@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use prost::bytes::Bytes;
 use spanscore::journal::{
-    self, JournalFolder, JournalLog, Keeping, LogContents, LogSettings, Record,
+    self, JournalFolder, JournalLog, LogContents, LogSettings, LogThread, Record,
 };
 use spanscore::sidecar;
 use spanscore::telemetry::Telemetry;
@@ -99,7 +99,7 @@ fn written() -> (String, Vec<u8>) {
     )
 }
 
-fn open(folder: PathBuf) -> Option<(JournalLog, Keeping)> {
+fn open(folder: PathBuf) -> Option<(JournalLog, LogThread)> {
     let clock = || {
         let now = sidecar::now();
         (now.instant, now.unix_nanos)

@@ -9,7 +9,9 @@ use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use otlp::scan::ScannedSpans;
-use otlp::span::{Attribute, Keep, KeyId, KeySet, ScopeHash, SpanId, Status, TraceId, Value};
+use otlp::span::{
+    Attribute, KeyId, KeySet, RetentionRule, ScopeHash, SpanId, Status, TraceId, Value,
+};
 use prost::Message;
 
 pub(crate) struct Expected {
@@ -143,7 +145,7 @@ fn compare_span_attributes<'a>(
 ) {
     let is_request = |attribute: &&KeyValue| {
         let kept = keys.find(attribute.key.as_bytes());
-        kept.is_some_and(|kept| kept.keep == Keep::Request)
+        kept.is_some_and(|kept| kept.rule == RetentionRule::Request)
     };
     let requests = expected.iter().filter(is_request);
     let requests = requests.filter_map(|request| expected_attribute(request, keys));
@@ -163,7 +165,7 @@ fn compare_attributes<'a>(
 ) {
     let is_request = |key: &str| {
         let kept = keys.find(key.as_bytes());
-        kept.is_some_and(|kept| kept.keep == Keep::Request)
+        kept.is_some_and(|kept| kept.rule == RetentionRule::Request)
     };
     let expected = expected
         .iter()
@@ -206,22 +208,25 @@ fn expected_attribute(
         return None;
     }
     let value = attribute.value.as_ref()?.value.as_ref()?;
-    let limit = match kept.keep {
-        Keep::Reply if kept.suffix.is_empty() => keys.max_messages_size,
-        Keep::Request => keys.max_messages_size,
+    let limit = match kept.rule {
+        RetentionRule::Reply if kept.suffix.is_empty() => keys.max_messages_size,
+        RetentionRule::Request => keys.max_messages_size,
         _ => keys.max_value_size,
     };
     let (text, cut) = match value {
         Any::StringValueStrindex(_) => return None,
-        _ if kept.keep == Keep::Presence => ("str ".to_owned(), false),
-        Any::StringValue(text) if kept.keep == Keep::Request && text.is_empty() => return None,
+        _ if kept.rule == RetentionRule::Presence => ("str ".to_owned(), false),
+        Any::StringValue(text) if kept.rule == RetentionRule::Request && text.is_empty() => {
+            return None;
+        }
         Any::ArrayValue(_) | Any::KvlistValue(_)
-            if matches!(kept.keep, Keep::Reply | Keep::Request) && !suffix.is_empty() =>
+            if matches!(kept.rule, RetentionRule::Reply | RetentionRule::Request)
+                && !suffix.is_empty() =>
         {
             return None;
         }
         Any::BytesValue(_) | Any::BoolValue(_) | Any::IntValue(_) | Any::DoubleValue(_)
-            if kept.keep == Keep::Request =>
+            if kept.rule == RetentionRule::Request =>
         {
             return None;
         }
@@ -238,7 +243,7 @@ fn expected_attribute(
             (format!("json {}", head(&json, limit)), json.len() > limit)
         }
     };
-    let is_message = matches!(kept.keep, Keep::Reply | Keep::Request);
+    let is_message = matches!(kept.rule, RetentionRule::Reply | RetentionRule::Request);
     if is_message && !mentions_call(attribute) && !speaks_of_tools(suffix) {
         return None;
     }

@@ -5,33 +5,33 @@
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use otlp::span::{Keep, KeyRule, KeySet};
+use otlp::span::{KeyRule, KeySet, RetentionRule};
 use otlp::{scan, scan_logs, scan_metrics};
 use prost::Message;
 
 use crate::captures::{self, Signal};
 use crate::{corpus, generate, oracle};
 
-/// Returns a key set with the kinds `Value`, `Reply`, `Request` and `Presence` of [`Keep`], for
-/// keys that the captures and the generator use. Values are cut early, so that cuts are frequent.
+/// Returns a key set with the rules `Value`, `Reply`, `Request` and `Presence`, for keys that the
+/// captures and the generator use. Values are cut early, so that cuts are frequent.
 pub(crate) fn key_set() -> KeySet {
-    let rule = |key, keep| KeyRule { key, keep };
+    let rule = |key, rule| KeyRule { key, rule };
     let mut keys = KeySet::new(&[
-        rule("tool.name", Keep::Value),
-        rule("gen_ai.tool.name", Keep::Value),
-        rule("gen_ai.tool.call.arguments", Keep::Value),
-        rule("gen_ai.operation.name", Keep::Value),
-        rule("gen_ai.output.messages", Keep::Reply),
-        rule("gen_ai.input.messages", Keep::Request),
-        rule("llm.output_messages.", Keep::Reply),
-        rule("openinference.span.kind", Keep::Value),
-        rule("input.value", Keep::Value),
-        rule("output.value", Keep::Value),
-        rule("error.type", Keep::Presence),
-        rule("exception", Keep::Presence),
-        rule("exception.message", Keep::Value),
-        rule("service.*", Keep::Value),
-        rule("metadata*", Keep::Value),
+        rule("tool.name", RetentionRule::Value),
+        rule("gen_ai.tool.name", RetentionRule::Value),
+        rule("gen_ai.tool.call.arguments", RetentionRule::Value),
+        rule("gen_ai.operation.name", RetentionRule::Value),
+        rule("gen_ai.output.messages", RetentionRule::Reply),
+        rule("gen_ai.input.messages", RetentionRule::Request),
+        rule("llm.output_messages.", RetentionRule::Reply),
+        rule("openinference.span.kind", RetentionRule::Value),
+        rule("input.value", RetentionRule::Value),
+        rule("output.value", RetentionRule::Value),
+        rule("error.type", RetentionRule::Presence),
+        rule("exception", RetentionRule::Presence),
+        rule("exception.message", RetentionRule::Value),
+        rule("service.*", RetentionRule::Value),
+        rule("metadata*", RetentionRule::Value),
     ]);
     keys.max_value_size = 20;
     keys.max_messages_size = 1 << 20;

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use judge::assemble::accounts::{FairShares, Held, ShareIdx, ShareMeasure};
+use judge::assemble::accounts::{FairShares, ShareIdx, ShareMeasure, ShareUse};
 use otlp::span::PeerId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ use crate::config::Bound;
 use crate::sync::Mutex;
 
 /// Idle time after which a reservation may be evicted for a new or growing one of the same peer.
-const STANDS_STILL_AFTER: Duration = Duration::from_secs(1);
+const PAUSED_AFTER: Duration = Duration::from_secs(1);
 
 /// Idle time after which a reservation may be evicted for a brief request of the same peer. A
 /// request that advances receives bytes more often than this; a request that lacks only its last
@@ -94,7 +94,7 @@ struct Newcomer {
     number: u64,
     peer: PeerId,
     share: ShareIdx,
-    more: Held,
+    more: ShareUse,
     /// True if the request will be finished within a moment: then other reservations of its peer
     /// can be evicted after a short pause.
     is_brief: bool,
@@ -158,7 +158,7 @@ impl FairBudget {
         share: ShareIdx,
         n_bytes: usize,
     ) -> Charge {
-        shares.add(share, Held::thing(n_bytes));
+        shares.add(share, ShareUse::thing(n_bytes));
         Charge {
             budget: Arc::clone(self),
             share,
@@ -184,7 +184,7 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        let held = Held::thing(self.n_bytes);
+        let held = ShareUse::thing(self.n_bytes);
         self.budget.shares.lock().release(self.share, held);
     }
 }
@@ -229,7 +229,7 @@ impl EvictingBudget {
         let mut state = self.state.lock();
         let (number, share) = (state.next, state.shares.share(peer));
         state.next += 1;
-        let more = Held::thing(n_bytes.min(self.max()));
+        let more = ShareUse::thing(n_bytes.min(self.max()));
         let newcomer = Newcomer {
             number,
             peer,
@@ -302,13 +302,12 @@ impl Reservations {
         let now = Instant::now();
         let yields = |it: &Reserved| {
             let paused_for = now - it.moved;
-            let stands_still = paused_for >= STANDS_STILL_AFTER;
+            let has_paused = paused_for >= PAUSED_AFTER;
             // In a budget of bytes, evicting a busy reservation of the same peer would not help:
             // until it is dropped, its bytes count for that peer.
             share != newcomer.share
-                || (by == ShareMeasure::Things && stands_still)
-                || (!it.is_busy
-                    && (stands_still || newcomer.is_brief && paused_for >= PAUSES_AFTER))
+                || (by == ShareMeasure::Things && has_paused)
+                || (!it.is_busy && (has_paused || newcomer.is_brief && paused_for >= PAUSES_AFTER))
         };
         let others = self.by_number.iter().filter(|(number, it)| {
             let is_other = **number != newcomer.number && it.share == share && !it.is_evicted;
@@ -326,7 +325,7 @@ impl Reservations {
         let Some(it) = self.by_number.get_mut(&number) else {
             return;
         };
-        self.shares.release(it.share, Held::thing(it.n_bytes));
+        self.shares.release(it.share, ShareUse::thing(it.n_bytes));
         if it.is_busy && by == ShareMeasure::Bytes {
             self.n_ending += it.n_bytes;
         } else {
@@ -349,7 +348,7 @@ impl Reservation {
             number: self.number,
             peer: own.peer,
             share: own.share,
-            more: Held::bytes(n_more),
+            more: ShareUse::bytes(n_more),
             is_brief,
         };
         if own.is_evicted || n_more > 0 && !self.budget.make_room(state, &newcomer) {
@@ -365,7 +364,7 @@ impl Reservation {
         let state = &mut *guard;
         let own = state.by_number.get_mut(&self.number);
         if let Some(own) = own.filter(|own| !own.is_evicted && own.n_bytes > n_bytes) {
-            let less = Held::bytes(own.n_bytes - n_bytes);
+            let less = ShareUse::bytes(own.n_bytes - n_bytes);
             own.n_bytes = n_bytes;
             state.shares.release(own.share, less);
         }
@@ -404,7 +403,9 @@ impl Drop for Reservation {
         if own.is_evicted {
             state.n_ending -= own.n_bytes;
         } else {
-            state.shares.release(own.share, Held::thing(own.n_bytes));
+            state
+                .shares
+                .release(own.share, ShareUse::thing(own.n_bytes));
         }
     }
 }
@@ -499,7 +500,7 @@ mod tests {
         let budget = EvictingBudget::new(100, None);
         let [still, moving] = reserve_all(&budget, AGENT, 50).await;
         assert!(reserve(&budget, AGENT, 10).is_none());
-        tokio::time::advance(STANDS_STILL_AFTER).await;
+        tokio::time::advance(PAUSED_AFTER).await;
         moving.moved(false);
         let _next = reserve(&budget, AGENT, 10).unwrap();
         assert_eq!([is_evicted(&still), is_evicted(&moving)], [true, false]);
@@ -527,7 +528,7 @@ mod tests {
         let budget = EvictingBudget::new(100, None);
         let bomb = reserve(&budget, FLOOD, 95).unwrap();
         bomb.moved(true);
-        tokio::time::advance(STANDS_STILL_AFTER).await;
+        tokio::time::advance(PAUSED_AFTER).await;
         assert!(reserve(&budget, FLOOD, 10).is_none());
         let agent = reserve(&budget, AGENT, 10).unwrap();
         assert!(is_evicted(&bomb));

@@ -18,7 +18,7 @@ use crate::telemetry::{
     ItemsAccepted, ItemsDiscarded, ItemsDropped, ItemsRestored, ItemsSent, SpansToKafka, Telemetry,
 };
 use crate::transport::queue::{
-    Accounting, KeepOutcome, OutboundRequest, Queue, QueueRefusal, Route,
+    Accounting, JournalOutcome, OutboundRequest, Queue, QueueRefusal, Route,
 };
 use crate::transport::{Client, Delivery, SentHeaders, TransportError};
 
@@ -99,7 +99,7 @@ pub fn start(
     });
     let mut queue = Queue::new("forward", settings.capacity, accounting, &handle.telemetry);
     if let Some(log) = &handle.journal {
-        queue = queue.kept_in(log, Outlet::Downstream);
+        queue = queue.journaled_in(log, Outlet::Downstream);
     }
     let delivery = Delivery::new(queue.clone(), client, Arc::clone(&handle.telemetry), rng);
     handle.outlets.push(OutletQueue {
@@ -185,7 +185,7 @@ impl ForwardHandle {
     /// Writes a request to the journal, once for all outlets, and then enqueues it for them. A
     /// request that no outlet accepts is only scored. The caller acknowledges the request when
     /// `outcome` is called with success. Never waits.
-    pub fn keep(&self, request: OutboundRequest, arrived_unix_nanos: u64, outcome: KeepOutcome) {
+    pub fn keep(&self, request: OutboundRequest, arrived_unix_nanos: u64, outcome: JournalOutcome) {
         let signal = request.signal;
         let is_closed = (self.outlets_of(signal)).any(|outlet| outlet.queue.is_closed());
         let Some(log) = self.journal.as_ref().filter(|_| !is_closed) else {
@@ -204,7 +204,7 @@ impl ForwardHandle {
                     forward.discard(signal, n_items);
                 }
                 for (queue, part) in parts {
-                    queue.take_kept(sequence, part);
+                    queue.enqueue_record(sequence, part);
                 }
             }
             outcome(appended.map(Some).map_err(QueueRefusal::from));

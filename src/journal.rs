@@ -17,7 +17,7 @@ mod reader;
 
 mod store;
 
-mod holdings;
+mod segment_charges;
 mod waiting;
 
 mod resent;
@@ -27,7 +27,7 @@ mod opening;
 mod gathering;
 mod refusals;
 
-mod keeper;
+mod writer;
 
 mod starting;
 
@@ -48,7 +48,6 @@ use std::thread::JoinHandle;
 
 pub use format::{Needed, Outlet, SignalCounts, request_counts};
 pub use judged::JudgedMarks;
-pub use keeper::{JournalLog, WhenLost, WhenOpen};
 pub use opening::{Clock, JournalError, JournalFolder, LogContents, OpenedLog, Past};
 pub use reader::{LogReader, Stored, Stretch};
 pub use segment::RecordKind;
@@ -58,6 +57,7 @@ pub use survey::{
 };
 pub use ticket::{Ledger, Ticket};
 pub use waiting::Done;
+pub use writer::{JournalLog, WhenLost, WhenOpen};
 
 use crate::telemetry::Telemetry;
 use opening::Opener;
@@ -73,13 +73,13 @@ pub fn is_in_memory(directory: &Path) -> bool {
 
 /// Owns a log's thread and keeps the journal's folder locked.
 #[derive(Debug)]
-pub struct Keeping {
+pub struct LogThread {
     log: JournalLog,
     thread: JoinHandle<()>,
     _folder: Arc<JournalFolder>,
 }
 
-impl Keeping {
+impl LogThread {
     /// Writes the cursor and stops the thread. Blocks.
     pub fn end(self) {
         self.log.end();
@@ -103,7 +103,7 @@ impl JournalFolder {
         clock: Clock,
         rng: fastrand::Rng,
         telemetry: &Arc<Telemetry>,
-    ) -> Result<(JournalLog, Keeping), JournalError> {
+    ) -> Result<(JournalLog, LogThread), JournalError> {
         let (log, thread) = starting::start(Opener {
             folder: Arc::clone(self),
             settings,
@@ -112,7 +112,7 @@ impl JournalFolder {
             telemetry: Arc::clone(telemetry),
             contents,
         })?;
-        let keeping = Keeping {
+        let keeping = LogThread {
             log: log.clone(),
             thread,
             _folder: Arc::clone(self),

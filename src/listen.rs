@@ -150,7 +150,7 @@ impl Port {
     }
 
     /// Serves connections until `shutdown`, then accepts no more and waits for running requests.
-    /// Dropping the future closes every connection, so the caller should add a deadline.
+    /// Dropping the future closes every connection, so the caller can add a timeout.
     pub async fn serve<S, B>(
         self,
         service: S,

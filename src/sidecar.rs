@@ -4,8 +4,8 @@
 mod cgroup;
 mod intake;
 mod judgements;
-mod keeping;
 mod memory_watch;
+mod open_journal;
 mod peers;
 mod ports;
 mod rebuild;
@@ -33,7 +33,7 @@ use crate::admin::TokenError;
 use crate::config::Config;
 use crate::export::{self, ExportError};
 use crate::forward::ForwardError;
-use crate::journal::{JournalError, Keeping};
+use crate::journal::{JournalError, LogThread};
 use crate::listen::BindError;
 use crate::register::{ConfigOrigin, Register, StateError};
 use crate::telemetry::Telemetry;
@@ -151,7 +151,7 @@ pub struct Sidecar {
     reading: Option<TopicJudges>,
     recording: Recording,
     forwarding: JoinSet<Undelivered>,
-    journal: Vec<Keeping>,
+    journal: Vec<LogThread>,
     exporting: export::ExportTasks,
     /// Tasks that warn if no request arrives, and that follow the memory limit and the peers.
     background: JoinSet<()>,

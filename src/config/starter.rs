@@ -113,7 +113,7 @@ fn kinds(trajectories: &[Trajectory]) -> Vec<Kind<'_>> {
             .tool_calls
             .iter()
             .map(|call| &*call.name)
-            .filter(|name| !holds_id(name))
+            .filter(|name| !has_id(name))
             .collect();
         names.dedup();
         match kinds.iter_mut().find(|kind| kind.key == key) {
@@ -274,7 +274,7 @@ pub(super) fn glob(name: &str) -> String {
     glob
 }
 
-fn holds_id(name: &str) -> bool {
+fn has_id(name: &str) -> bool {
     parts(name).into_iter().any(|(_, is_id)| is_id)
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use located::{
     Kind, Map, MapEntry, Node, NodeValue, OnConflict, Place, Problem, Problems, Scalar, TextKind,
-    Texts, holds_credentials, infer, parse,
+    Texts, contains_credentials, infer, parse,
 };
 use text::nearest;
 
@@ -62,7 +62,7 @@ pub(super) fn put_otel(
             continue;
         }
         let path_of_keys: Vec<String> = path.iter().map(|key| (*key).to_owned()).collect();
-        let secret = may_be_secret(&path_of_keys) || holds_credentials(text);
+        let secret = may_be_secret(&path_of_keys) || contains_credentials(text);
         let source = texts.add(
             *variable,
             text,
@@ -234,8 +234,9 @@ fn put(
     problems: &mut Problems,
 ) {
     // A list of writers may contain API keys.
-    let secret =
-        path.iter().any(|key| key == "writers") || may_be_secret(path) || holds_credentials(text);
+    let secret = path.iter().any(|key| key == "writers")
+        || may_be_secret(path)
+        || contains_credentials(text);
     let source = texts.add(
         name,
         text,

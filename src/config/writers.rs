@@ -123,8 +123,8 @@ impl Writer {
         }
     }
 
-    /// Returns the key that should have been read from a file but was not: only paths in the
-    /// configuration file itself are read.
+    /// Returns the name of the setting, such as `api_key_file`, whose file was not read: only a
+    /// path in the configuration file itself is followed, not one from a flag or variable.
     pub(super) fn unread_key(&self) -> Option<&'static str> {
         let (key, file, name) = match self {
             Self::Phoenix(TokenWriter {

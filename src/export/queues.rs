@@ -70,7 +70,7 @@ impl ScoreQueues {
         let accounting = Arc::new(ScoreAccounting::new(name, self.telemetry.clone()));
         let mut queue = Queue::new(name, self.capacity.clone(), accounting, &self.telemetry);
         if let Some(log) = &self.journal {
-            queue = queue.kept_in(log, Outlet::Lane(lane_of(name)));
+            queue = queue.journaled_in(log, Outlet::Lane(lane_of(name)));
         }
         let delivery = Delivery::new(queue.clone(), client, self.telemetry.clone(), rng)
             .about(self.spans.clone());

@@ -7,7 +7,7 @@ mod boards;
 mod delivery;
 mod fan_out;
 mod fixture;
-mod kept;
+mod journaled;
 mod lines;
 mod metrics;
 mod rules;

@@ -3,7 +3,7 @@
 //! any times, because their intervals are milliseconds; the tests of `retry` check how intervals
 //! grow.
 
-mod kept;
+mod journaled;
 mod log_lines;
 mod retries;
 mod stopping;

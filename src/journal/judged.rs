@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::keeper::JournalLog;
 use super::store::Record;
 use super::ticket::Ledger;
+use super::writer::JournalLog;
 use crate::sync::Mutex;
 
 /// Marks of judged traces. Clones share them.

@@ -211,7 +211,7 @@ impl OpenedLog {
     }
 }
 
-/// Readers of the records for scoring that the log had when this process opened it.
+/// The records that scoring reads again after a start.
 #[derive(Debug)]
 pub struct Past {
     pub marks: LogReader,

@@ -46,9 +46,9 @@ pub struct Stretch {
 
 #[derive(Debug)]
 pub(super) enum Wanted {
-    /// The records for an outlet that were not consumed at the start. Records that are consumed
-    /// later need no check, because only records that are not in memory are read, and these are
-    /// consumed after the read.
+    /// The records for an outlet that were not consumed when the log was opened. `consumed` is not
+    /// updated: only records that are not in memory are read, and such a record is consumed only
+    /// after it was read.
     Waiting {
         consumed: Consumed,
         outlet: Outlet,

@@ -6,12 +6,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::keeper::{JournalLog, LogKeeper, LogShared, MAX_WAITING};
 use super::opening::{JournalError, OpenedStore, Opener};
 use super::refusals::{Refusals, retry_after};
 use super::resent::AFTER_START;
 use super::store::AppendError;
 use super::waiting::Message;
+use super::writer::{JournalLog, LogShared, LogWriter, MAX_WAITING};
 use crate::telemetry::{JournalAccepting, JournalMetrics, JournalRefusing};
 
 /// A log's thread until the log is open.
@@ -73,7 +73,7 @@ impl LogStart {
     }
 
     /// Returns the keeper if the last attempt opened the log, or `self` for another attempt.
-    fn try_begin(self: Box<Self>) -> Result<LogKeeper, Box<Self>> {
+    fn try_begin(self: Box<Self>) -> Result<LogWriter, Box<Self>> {
         let Self {
             opener,
             outcome,
@@ -101,7 +101,7 @@ impl LogStart {
         }
         // Run the callbacks before the first record is appended.
         shared.opened(log, (last, now + AFTER_START), &store);
-        Ok(LogKeeper::new(store, inbox, shared, clock, refusals))
+        Ok(LogWriter::new(store, inbox, shared, clock, refusals))
     }
 
     fn refuse(&mut self, refusal: AppendError, now: Instant) {

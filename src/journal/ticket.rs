@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
 use super::format::Outlet;
-use super::keeper::JournalLog;
+use super::writer::JournalLog;
 use crate::sync::Mutex;
 
 /// A ticket for a piece of work; the default ticket is for work that nobody waits for. The owner

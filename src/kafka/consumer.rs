@@ -100,7 +100,7 @@ pub struct CommittedOffset {
     pub metadata: String,
 }
 
-/// Collects changes for the polling loop.
+/// Collects [`ReaderChange`]s for the polling loop.
 #[derive(Default)]
 struct ReaderContext {
     common: Context,

@@ -61,7 +61,7 @@ pub fn start(
     let capacity = capacity.part(SHARE_OF_RECORDS - 1, SHARE_OF_RECORDS);
     let mut queue = Queue::new("kafka", capacity, accounting, telemetry);
     if let Some(log) = journal {
-        queue = queue.kept_in(log, Outlet::Topic);
+        queue = queue.journaled_in(log, Outlet::Topic);
     }
     let delivery = Delivery::new(queue.clone(), writer.clone(), telemetry.clone(), rng);
     Ok((queue, delivery, writer))

@@ -26,7 +26,7 @@ pub trait Hints {
     /// Returns the remedy for a key that people expect at this dotted path but that does not exist.
     fn remedy_of_refused(&self, path: &str) -> Option<&'static str>;
 
-    /// Returns the remedy for a word of another format.
+    /// Returns the remedy for a value of another format in place of one from a fixed list.
     fn rewrite_word(&self, word: &str) -> Option<String>;
 
     /// Returns true if the rejected key was meant as the missing key. Only the rejected key is then

@@ -73,7 +73,7 @@ impl Interpolation<'_> {
             NodeValue::Scalar(scalar) => {
                 let is_written_out = !scalar.text.contains("${");
                 let is_hidden =
-                    (self.secrets.may_be_secret)(path) || holds_credentials(&scalar.text);
+                    (self.secrets.may_be_secret)(path) || contains_credentials(&scalar.text);
                 if is_written_out && is_hidden {
                     texts.hide(node.place);
                 }
@@ -244,7 +244,7 @@ fn is_variable_name(inner: &str) -> bool {
 
 /// Returns true for a URL with credentials, such as `https://user:password@host`. The URL is
 /// rejected later, and the message must not show the credentials.
-pub fn holds_credentials(text: &str) -> bool {
+pub fn contains_credentials(text: &str) -> bool {
     text.split_once("://").is_some_and(|(_, rest)| {
         rest.split('/')
             .next()

@@ -21,7 +21,7 @@ mod yaml;
 pub use de_error::DeError;
 pub use diagnose::{Extent, Hints, Rewrite, read, start_of};
 pub use interpolate::Files;
-pub use interpolate::{ITEM, Interpolation, Secrets, holds_credentials};
+pub use interpolate::{ITEM, Interpolation, Secrets, contains_credentials};
 pub use parse::{TextBounds, infer, parse, parse_within};
 pub use problem::{Problem, Problems, Severity};
 pub use reader::{Reader, lift_inlined};

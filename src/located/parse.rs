@@ -191,7 +191,7 @@ fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Proble
     if let (Some(spot), Some(place)) = (spot.as_mut(), place) {
         // Without a tree it is unknown which values are secret, so a line that may contain a secret
         // is hidden.
-        let is_shown = !may_hold_a_secret(texts.line(place));
+        let is_shown = !may_contain_a_secret(texts.line(place));
         spot.excerpt = spot.excerpt.take().filter(|_| is_shown);
     }
     let problem = Problem::new(title, spot);
@@ -245,7 +245,7 @@ fn quote_before(texts: &Texts, place: Place) -> Option<Place> {
     })
 }
 
-fn may_hold_a_secret(line: &str) -> bool {
+fn may_contain_a_secret(line: &str) -> bool {
     let line = line.to_ascii_lowercase();
     [
         "headers",

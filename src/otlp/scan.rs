@@ -91,8 +91,8 @@ impl<'k, 'b> RequestScan<'k, 'b> {
     ) -> Self {
         let mut scanned = ScannedSpans::default();
         if admission.is_some() {
-            // Reserve space for about as many spans as an SDK's full batch has. The vector grows
-            // for a larger request.
+            // Estimate the number of spans from the length of the body, but reserve space for at
+            // most an SDK's full batch. The vector grows for a larger request.
             scanned.batch.spans.reserve((body_len / 256).min(512));
         }
         scanned.batch.watched_by = admission.and_then(SpanAdmission::watched_by);

@@ -6,7 +6,7 @@ mod key_set;
 
 mod key_bits;
 
-mod kept_attributes;
+mod stored_attributes;
 
 mod builder;
 mod index;
@@ -24,13 +24,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use attribute::{Attribute, Value};
-pub use builder::{KeptAttributesBuilder, cut_at_char, is_unfinished_json};
+pub use builder::{StoredAttributesBuilder, cut_at_char, is_unfinished_json};
 pub use class::{Recognition, SpanClass};
 pub use entries::EntryRange;
 pub use index::IndexedAttributes;
-pub use kept_attributes::{Event, KeptAttributes};
 pub use key_bits::KeyBits;
-pub use key_set::{Keep, Kept, KeyId, KeyRule, KeySet, WantedBody};
+pub use key_set::{KeyId, KeyRule, KeySet, MatchedKey, RetentionRule, WantedBody};
+pub use stored_attributes::{Event, StoredAttributes};
 pub use trace_text::TraceText;
 
 /// A reading of two clocks. The stages of the pipeline receive the time as an argument and never
@@ -278,18 +278,18 @@ pub struct Span {
     /// The sender; shared by the spans of one `ResourceSpans`.
     pub resource: Arc<Resource>,
     /// The stored name, trace state, attributes and events.
-    pub kept: KeptAttributes,
+    pub kept: StoredAttributes,
 }
 
 impl Span {
     /// The key under which the scan records a model's reply that was not stored whole. The value is
     /// the number of the reply's key, or an empty text if parts of any reply may never have
-    /// arrived. Senders cannot set this key, because its rule is [`Keep::Own`].
+    /// arrived. Senders cannot set this key, because its rule is [`RetentionRule::Own`].
     pub const LOST_REPLY: &str = "spanscore.lost.reply";
     /// The key under which the scan records that messages of the request to a model are missing.
     pub const LOST_REQUEST: &str = "spanscore.lost.request";
     /// The key of a log record's body, so that messages in bodies are found like attributes.
-    /// Senders cannot set this key, because its rule is [`Keep::Own`].
+    /// Senders cannot set this key, because its rule is [`RetentionRule::Own`].
     pub const RECORD_BODY: &str = "spanscore.log.body";
 }
 
@@ -316,7 +316,7 @@ pub trait SpanAdmission: Send + Sync {
     /// false to drop the span. `span.kept` is still empty. The trace id of a log record is the one
     /// that the record names, or else a hash of the record; this method replaces it with the id of
     /// the record's trace.
-    fn admit(&self, span: &mut Span, kept: &mut KeptAttributesBuilder) -> bool;
+    fn admit(&self, span: &mut Span, kept: &mut StoredAttributesBuilder) -> bool;
 
     /// Returns a hash of the settings that determine `is_watched`.
     fn watched_by(&self) -> Option<u64> {
@@ -330,7 +330,7 @@ impl SpanAdmission for KeySet {
         self
     }
 
-    fn admit(&self, _: &mut Span, _: &mut KeptAttributesBuilder) -> bool {
+    fn admit(&self, _: &mut Span, _: &mut StoredAttributesBuilder) -> bool {
         true
     }
 }
@@ -344,7 +344,7 @@ pub struct Resource {
     /// `service.name`; empty if there is none.
     pub service: Arc<str>,
     /// The stored attributes; name and trace state are empty.
-    pub kept: KeptAttributes,
+    pub kept: StoredAttributes,
 }
 
 impl Resource {

@@ -52,14 +52,14 @@ impl RunFilter {
         };
         let asked = |found: &&Evaluation| globbed(&self.criterion, found.criterion.name());
         let mut judged = run.evaluations.iter().filter(asked).peekable();
-        let asks_for_judgement = self.label.is_some() || self.criterion.is_some();
+        let needs_judgement = self.label.is_some() || self.criterion.is_some();
         let is_judged_so = judged.peek().is_some()
             && match self.label {
                 None => true,
                 Some(Verdict::Pass) => judged.all(|found| found.verdict == Verdict::Pass),
                 Some(label) => judged.any(|found| found.verdict == label),
             };
-        (!asks_for_judgement || is_judged_so)
+        (!needs_judgement || is_judged_so)
             && globbed(&self.service, &trajectory.service)
             && globbed(&self.agent, trajectory.agent.as_deref().unwrap_or_default())
             && self.text.as_ref().is_none_or(|text| contains(run, text))

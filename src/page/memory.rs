@@ -342,8 +342,8 @@ impl RunMemory {
     }
 }
 
-/// Returns true if `later` has the criterion of `earlier`, and judges the same span or judged it
-/// before a revision.
+/// Returns true if both have the same criterion, and `earlier` judges the span that `later` judges,
+/// or the span that `later` judged in its previous revision.
 fn replaces(later: &Evaluation, earlier: &Evaluation) -> bool {
     let subject = |evaluation: &Evaluation| {
         let subject = evaluation.trajectory.subject.as_ref();

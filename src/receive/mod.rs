@@ -76,7 +76,7 @@ pub enum Acknowledgement {
     /// Immediately.
     Now,
     /// After the journal has stored the request. The journal may still refuse the request.
-    WhenKept(oneshot::Receiver<Result<(), QueueRefusal>>),
+    WhenDurable(oneshot::Receiver<Result<(), QueueRefusal>>),
 }
 
 /// The configuration of a [`Receiver`].
@@ -346,7 +346,7 @@ impl ReceiverShared {
                 match offered {
                     Ok(Acknowledgement::Now) => Ok(()),
                     // The journal's thread answers every request, unless the thread has panicked.
-                    Ok(Acknowledgement::WhenKept(kept)) => {
+                    Ok(Acknowledgement::WhenDurable(kept)) => {
                         kept.await.unwrap_or(Err(QueueRefusal::DiskFailed))
                     }
                     Err(refusal) => Err(refusal),
@@ -456,14 +456,14 @@ fn validate(
             scan_metrics::scan(&body).map(|n_points| (n_points, span::Batch::default(), names_us()))
         }
     };
-    let (n_items, batch, may_hold_scores) =
+    let (n_items, batch, may_contain_scores) =
         scanned.map_err(|error| refusal.take().unwrap_or_else(|| malformed(&error)))?;
     let is_score = match signal {
         Signal::Traces => scan_scores::score_spans as scan_scores::ScoreTest,
         Signal::Logs => scan_scores::score_records,
         Signal::Metrics => scan_scores::score_points,
     };
-    let n_scores = if may_hold_scores { scan_scores::count(&body, is_score) } else { 0 };
+    let n_scores = if may_contain_scores { scan_scores::count(&body, is_score) } else { 0 };
     let (body, n_left) = match scores {
         config::ReceivedScores::Drop if n_scores > 0 => {
             // Until the old body is dropped, the request is in memory twice.

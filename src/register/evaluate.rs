@@ -12,7 +12,7 @@ use judge::extract::{
     set_captured,
 };
 use judge::pipeline::{Pipeline, Rules};
-use otlp::span::{KeptAttributes, Now, Resource, SpanId, TraceId};
+use otlp::span::{Now, Resource, SpanId, StoredAttributes, TraceId};
 use otlp::{json as otlp_json, scan};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -324,7 +324,7 @@ impl TrajectoryBody {
         let resource = Arc::new(Resource {
             encoded: Box::default(),
             service: (*service).into(),
-            kept: KeptAttributes::default(),
+            kept: StoredAttributes::default(),
         });
         let root: Arc<str> = root.unwrap_or_default().into();
         let subject = |name: &str, span_id: SpanId| Subject {

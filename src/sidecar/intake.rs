@@ -26,7 +26,7 @@ use crate::forward::{self, ForwardHandle};
 use crate::page::Page;
 use crate::receive::{self, Acknowledgement, Received};
 use crate::telemetry::{MetricsPage, NothingReceived};
-use crate::transport::{KeepOutcome, QueueRefusal};
+use crate::transport::{JournalOutcome, QueueRefusal};
 
 /// Consumers of acknowledged requests, in addition to forwarding and scoring. None of them blocks.
 #[derive(Clone)]
@@ -96,7 +96,7 @@ impl receive::RequestSink for RequestIntake {
         let (answer, answered) = oneshot::channel();
         // Score a request only after it is journaled. Otherwise a request that the journal refuses
         // would be scored, and scored again when its sender repeats it.
-        let outcome: KeepOutcome = Box::new(move |outcome| {
+        let outcome: JournalOutcome = Box::new(move |outcome| {
             if let Ok(Some(record)) = outcome {
                 take(Some(record));
             }
@@ -104,7 +104,7 @@ impl receive::RequestSink for RequestIntake {
             let _ = answer.send(outcome.map(|_| ()));
         });
         self.forward.keep(request, unix_nanos, outcome);
-        Ok(Acknowledgement::WhenKept(answered))
+        Ok(Acknowledgement::WhenDurable(answered))
     }
 }
 

@@ -35,7 +35,7 @@ const BEAT: Duration = Duration::from_millis(200);
 
 /// The journal, shared by all scoring threads.
 #[derive(Debug)]
-pub(super) struct KeptTraces {
+pub(super) struct JournaledTraces {
     log: JournalLog,
     marks: JudgedMarks,
     /// True if other replicas may have received spans while no process ran.
@@ -49,9 +49,9 @@ pub(super) struct KeptTraces {
 /// The journal of one scoring thread. When this value is dropped, even by a panic, other threads
 /// stop waiting for this thread, and the journal retains the records that this thread still needed.
 #[derive(Debug)]
-pub(super) struct KeptPartition {
+pub(super) struct JournaledPartition {
     index: usize,
-    all: Arc<SharedKept>,
+    all: Arc<SharedJournal>,
     /// Reads requests that did not fit into memory. `None` until the thread has rebuilt its traces.
     /// Only then does the thread report needed records.
     reader: Option<LogReader>,
@@ -59,8 +59,8 @@ pub(super) struct KeptPartition {
 }
 
 #[derive(Debug)]
-struct SharedKept {
-    kept: KeptTraces,
+struct SharedJournal {
+    kept: JournaledTraces,
     n_threads: usize,
     state: Mutex<State>,
     progress: Condvar,
@@ -97,7 +97,7 @@ struct Rebuilt {
     error: Option<io::Error>,
 }
 
-impl KeptTraces {
+impl JournaledTraces {
     pub(super) fn new(
         log: JournalLog,
         marks: JudgedMarks,
@@ -115,9 +115,9 @@ impl KeptTraces {
     }
 
     /// Returns the journals of `n_threads` threads, in the order of their partitions.
-    pub(super) fn divide(self, n_threads: usize) -> Vec<KeptPartition> {
+    pub(super) fn divide(self, n_threads: usize) -> Vec<JournaledPartition> {
         let log = self.log.clone();
-        let all = Arc::new(SharedKept {
+        let all = Arc::new(SharedJournal {
             kept: self,
             n_threads,
             state: Mutex::new(State {
@@ -137,7 +137,7 @@ impl KeptTraces {
             let mut state = opening.state.lock();
             state.past.fill_with(|| Some(opened.past()));
         }));
-        let partition = |index| KeptPartition {
+        let partition = |index| JournaledPartition {
             index,
             all: Arc::clone(&all),
             reader: None,
@@ -147,7 +147,7 @@ impl KeptTraces {
     }
 }
 
-impl KeptPartition {
+impl JournaledPartition {
     /// Rebuilds the open traces of this thread, once the journal is open. Then waits for the other
     /// threads, because one thread's trace may have results for another thread's trace. Traces
     /// settle as if their spans had arrived now. No request is accepted before the journal is open,
@@ -249,7 +249,7 @@ impl KeptPartition {
     }
 }
 
-impl Drop for KeptPartition {
+impl Drop for JournaledPartition {
     fn drop(&mut self) {
         let mut state = self.all.state.lock();
         if !self.is_rebuilt() {
@@ -266,7 +266,7 @@ impl Drop for KeptPartition {
     }
 }
 
-impl SharedKept {
+impl SharedJournal {
     fn take_past(&self, index: usize) -> Option<Past> {
         let mut state = self.state.lock();
         let past = state.past[index].take()?;

@@ -20,7 +20,7 @@ use judge::pipeline::{self, CrossTraces, Pipeline, Rules};
 use otlp::span::{Batch, Now, PeerId, TraceId};
 
 use super::now;
-use super::rebuild::KeptTraces;
+use super::rebuild::JournaledTraces;
 use crate::fair::{Charge, FairBudget};
 use crate::telemetry::{SpansUnscored, SpansWithoutIds, Telemetry};
 
@@ -61,7 +61,7 @@ impl ScoringQueue {
         rules: Arc<ArcSwap<Rules>>,
         telemetry: Arc<Telemetry>,
         judges: Vec<Judge>,
-        kept: Option<KeptTraces>,
+        kept: Option<JournaledTraces>,
     ) -> io::Result<(Self, Vec<JoinHandle<()>>)> {
         let (queue, workers) = Self::prepare(settings, bounds, rules, telemetry, judges, kept);
         let threads = workers.into_iter().map(|worker| {
@@ -79,7 +79,7 @@ impl ScoringQueue {
         rules: Arc<ArcSwap<Rules>>,
         telemetry: Arc<Telemetry>,
         judges: Vec<Judge>,
-        kept: Option<KeptTraces>,
+        kept: Option<JournaledTraces>,
     ) -> (Self, Vec<Worker>) {
         let n_threads = judges.len();
         let max_unread = kept.as_ref().map(|kept| kept.max_unread);

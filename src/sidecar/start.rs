@@ -19,8 +19,8 @@ use tokio::task::JoinSet;
 
 use super::intake::{LastRequest, Onlookers, RequestIntake};
 use super::judgements::{coverage_metrics, judge};
-use super::keeping::{JournalParts, open_journal};
 use super::memory_watch::MemoryWatch;
+use super::open_journal::{JournalParts, open_journal};
 use super::peers::PeerWatch;
 use super::ports::{Doors, Ports};
 use super::record::Recorder;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::keeping::write_down;
+use super::open_journal::write_down;
 use super::{Sidecar, now};
 use crate::export;
 use crate::telemetry::{DrainStarted, Phase, Stopped};

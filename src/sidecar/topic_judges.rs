@@ -192,7 +192,7 @@ impl Shared {
         })
     }
 
-    fn report_held(&self) {
+    fn report_use(&self) {
         let mut held = TracesInMemory::default();
         for status in self.status.partitions.lock().values() {
             held.n_open += status.n_open;

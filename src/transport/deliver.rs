@@ -50,7 +50,7 @@ pub struct Delivery<P = Client> {
     /// Attempts in flight: at most [`Recipient::max_concurrency`], and a probe.
     in_flight: Vec<InFlight>,
     rejections: Throttled,
-    hold_ups: Throttled,
+    delays: Throttled,
     refusals: Throttled<&'static str>,
     /// The stage of the queue when the loop last read it.
     stage: QueueStage,
@@ -92,7 +92,7 @@ impl<P: Recipient> Delivery<P> {
             attempts: JoinSet::new(),
             in_flight: Vec::new(),
             rejections: Throttled::default(),
-            hold_ups: Throttled::default(),
+            delays: Throttled::default(),
             refusals: Throttled::default(),
             stage: QueueStage::Open,
             spans: None,
@@ -261,7 +261,7 @@ impl<P: Recipient> Delivery<P> {
         // Two failures may be a brief disruption.
         if self.pacer.is_up()
             && entry.n_failures > 2
-            && let Some(n_suppressed) = self.hold_ups.ready((), now)
+            && let Some(n_suppressed) = self.delays.ready((), now)
         {
             RequestDelayed {
                 origin: self.origin(),

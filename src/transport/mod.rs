@@ -3,11 +3,11 @@
 
 mod answer_limit;
 mod api;
+mod backlog;
 mod connect;
 mod deliver;
 mod grpc;
 mod http;
-mod kept;
 mod outcome;
 #[cfg(test)]
 pub(crate) mod peer;
@@ -37,7 +37,7 @@ use crate::tls::TlsError;
 pub(crate) use connect::{Frames, PooledClient, http1_client};
 pub use deliver::{Delivery, Undelivered};
 pub use outcome::DeliveryOutcome;
-pub use queue::{ApiTarget, KeepOutcome, OutboundRequest, Queue, QueueRefusal, Route};
+pub use queue::{ApiTarget, JournalOutcome, OutboundRequest, Queue, QueueRefusal, Route};
 #[cfg(feature = "kafka")]
 pub(crate) use split::split;
 

@@ -3,8 +3,8 @@
 //! which there is no other copy, drops its oldest request ([`Queue::send`]). The queue accounts for
 //! every change before other code can observe the change.
 
-mod keeping;
-mod score_keeping;
+mod journaled;
+mod journaled_scores;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
@@ -22,7 +22,7 @@ use crate::journal::{AppendError, Ledger, SignalCounts, Ticket};
 use crate::sync::Mutex;
 use crate::telemetry::{QueueOpened, QueueResized, QueueSize, Telemetry};
 
-use super::kept::OnDisk;
+use super::backlog::Backlog;
 use super::request::OVERHEAD;
 
 pub use super::request::{ApiTarget, OutboundRequest, Route};
@@ -86,7 +86,7 @@ impl From<AppendError> for QueueRefusal {
 /// their records. In three cases it runs immediately, on the caller's thread: if the queue is
 /// closed, if the journal refuses immediately, and, with `None`, if the journal already had the
 /// request when the process started.
-pub type KeepOutcome = Box<dyn FnOnce(Result<Option<u64>, QueueRefusal>) + Send>;
+pub type JournalOutcome = Box<dyn FnOnce(Result<Option<u64>, QueueRefusal>) + Send>;
 
 /// Returns the maximum bytes of one request in a queue of this capacity that refuses requests when
 /// full. A larger request might wait forever for enough space.
@@ -144,9 +144,9 @@ struct State {
     next_order: EntryOrder,
     stage: QueueStage,
     destination_is_down: bool,
-    on_disk: Option<OnDisk>,
+    on_disk: Option<Backlog>,
     /// Cost of the scores that the journal is currently writing.
-    n_keeping: usize,
+    n_appending: usize,
 }
 
 /// The position of a request in the order of arrival, and a number that distinguishes the halves of
@@ -259,7 +259,7 @@ impl Queue {
         // The disk may have an older request about the same trace although it refuses this one.
         let on_disk = state.on_disk.as_ref().filter(|it| !it.is_empty());
         let held_until = on_disk.filter(|_| request.trace_id().is_some());
-        let held_until = held_until.map(OnDisk::end);
+        let held_until = held_until.map(Backlog::end);
         let (cost, capacity) = (request.cost(), budget.max());
         while !is_closed
             && cost <= capacity
@@ -379,8 +379,8 @@ impl Queue {
     /// Returns true if no request is queued; requests may be in flight.
     pub(super) fn is_empty(&self) -> bool {
         let state = self.state();
-        let is_read = state.on_disk.as_ref().is_none_or(OnDisk::is_empty);
-        state.fresh.is_empty() && state.tried.is_empty() && is_read && state.n_keeping == 0
+        let is_read = state.on_disk.as_ref().is_none_or(Backlog::is_empty);
+        state.fresh.is_empty() && state.tried.is_empty() && is_read && state.n_appending == 0
     }
 
     /// Returns a request to the queue. It is tried again at `due`, or as soon as possible.
@@ -441,7 +441,7 @@ impl Queue {
 
     /// Returns one more than the number of the last enqueued request.
     fn end(&self) -> u64 {
-        let on_disk = self.state().on_disk.as_ref().map(OnDisk::end);
+        let on_disk = self.state().on_disk.as_ref().map(Backlog::end);
         on_disk.unwrap_or_else(|| self.shared.ledger.next())
     }
 

@@ -45,7 +45,7 @@ enum State {
         n_failures: u32,
         retry_at: Instant,
         /// The end of the pause that the peer requested.
-        asked_until: Option<Instant>,
+        paused_until: Option<Instant>,
         probing: bool,
     },
 }
@@ -112,9 +112,9 @@ impl Pacer {
     /// Records an answer: a success or a refusal proves that the peer is alive.
     pub(crate) fn answered(&mut self, attempt: Attempt, now: Instant) {
         self.answered_at = Some(now);
-        if let State::Down { asked_until, .. } = self.state
+        if let State::Down { paused_until, .. } = self.state
             // Only the probe ends a pause that the peer requested and that has not passed.
-            && (attempt.is_probe || asked_until.is_none_or(|until| until <= now))
+            && (attempt.is_probe || paused_until.is_none_or(|until| until <= now))
         {
             self.state = State::Up;
         }
@@ -128,14 +128,14 @@ impl Pacer {
         now: Instant,
         jitter: f64,
     ) {
-        let asked_until = asked
+        let paused_until = asked
             .filter(|asked| !asked.is_zero())
             .map(|asked| now + asked.min(LONGEST_ASKED));
         match &mut self.state {
             // Other requests were answered since this attempt began, so the request and not the
             // peer is the cause of the failure.
             State::Up
-                if asked_until.is_none()
+                if paused_until.is_none()
                     && self
                         .answered_at
                         .is_some_and(|answered| answered > attempt.at) => {}
@@ -144,30 +144,30 @@ impl Pacer {
                 self.state = State::Down {
                     n_failures: 1,
                     retry_at,
-                    asked_until,
+                    paused_until,
                     probing: false,
                 };
             }
             State::Down {
                 n_failures,
                 retry_at,
-                asked_until: until,
+                paused_until: until,
                 probing,
             } if attempt.is_probe => {
                 *n_failures = n_failures.saturating_add(1);
                 *retry_at = now + wait(&self.backoff, *n_failures, asked, jitter);
-                *until = asked_until;
+                *until = paused_until;
                 *probing = false;
             }
             // This attempt began before the outage was detected. Only the pause that the peer
             // requested is new.
             State::Down {
                 retry_at,
-                asked_until: until,
+                paused_until: until,
                 ..
             } => {
-                *until = (*until).max(asked_until);
-                *retry_at = asked_until.map_or(*retry_at, |until| until.max(*retry_at));
+                *until = (*until).max(paused_until);
+                *retry_at = paused_until.map_or(*retry_at, |until| until.max(*retry_at));
             }
         }
     }
@@ -178,12 +178,12 @@ impl Pacer {
         if let State::Down {
             n_failures,
             retry_at,
-            asked_until,
+            paused_until,
             ..
         } = &mut self.state
         {
             *n_failures = 0;
-            *retry_at = asked_until.unwrap_or(now).max(now);
+            *retry_at = paused_until.unwrap_or(now).max(now);
         }
     }
 }

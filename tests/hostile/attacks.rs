@@ -264,8 +264,8 @@ const INNOCENT: [u8; 4] = [127, 0, 0, 1];
 type Act =
     Arc<dyn Fn(TcpStream) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>> + Send + Sync>;
 
-/// Runs `act` on `n` connections, multiplied by the scale of the sidecar. When an act ends, opens a
-/// new connection and runs `act` again.
+/// Runs `act` on `n` times `target.scale` connections. When an act ends, opens a new connection and
+/// runs `act` again.
 fn many(target: &Target, n: usize, to: SocketAddr, act: Act) -> Doing {
     many_from(ATTACKER, target, n, to, act)
 }

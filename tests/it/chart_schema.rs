@@ -13,8 +13,8 @@ const BEGIN: &str = "  \"$defs\": {\n";
 /// Keywords that only describe and reject nothing.
 const COMMENTS: [&str; 5] = ["$schema", "title", "description", "default", "format"];
 
-/// Returns the schema without descriptions, in the dialect of the chart's schema, which older
-/// versions of Helm support.
+/// Returns the schema without the keywords in [`COMMENTS`], in the dialect of the chart's schema,
+/// which older versions of Helm support.
 fn plain(schema: &Value) -> Value {
     match schema {
         Value::Object(fields) => {

@@ -12,7 +12,7 @@ use judge::pipeline::{Pipeline, Rules};
 use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use otlp::scan::scan;
-use otlp::span::{KeptAttributesBuilder, Now};
+use otlp::span::{Now, StoredAttributesBuilder};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -197,7 +197,7 @@ fn what_the_mode_does_not_ask_for_is_not_even_kept() {
     };
     let [off, names, full] =
         [FromSpans::Off, FromSpans::NamesOnly, FromSpans::Full].map(|mode| rules(mode, 16_384));
-    let head = KeptAttributesBuilder::HEAD_SIZE;
+    let head = StoredAttributesBuilder::HEAD_SIZE;
     assert_eq!(size(&names) - size(&off), head + brings[1].1.len());
     assert_eq!(size(&full) - size(&names), head + expect.len());
     assert_eq!(

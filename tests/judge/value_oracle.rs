@@ -1,6 +1,6 @@
-//! Tests conditions, sums and copies against the tables of `docs/evaluators.md`, with an oracle
-//! that shares no code with the judge. Also tests the verdicts if values are hidden or cut on the
-//! way. Does not test the texts.
+//! Tests conditions, sums (`total`) and copies (`compare`) against the tables of
+//! `docs/evaluators.md`, with an oracle that shares no code with the judge. Also tests the verdicts
+//! if values are hidden or cut on the way. Does not test the texts.
 
 use std::collections::BTreeMap;
 

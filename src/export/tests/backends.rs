@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use super::delivery::{PLENTY, config, export, in_time, start, start_with};
 use super::fixture::{END, criterion, fail, pass, previous, saying, with};
-use super::kept::open_requests;
+use super::journaled::open_requests;
 use crate::config::{Config, Signal, Writer, document};
 use crate::eventually::eventually;
 use crate::export::ExportPlan;
@@ -291,7 +291,7 @@ async fn an_unknown_span_is_retried_until_its_downstream_has_passed_it() {
     let (log, keeping) = open_requests(folder.path(), &telemetry);
     // One request is in memory; the other two are only on disk.
     let spans = Queue::new("forward", 400, Arc::new(NotCounted), &telemetry);
-    let spans = spans.kept_in(&log, Outlet::Downstream);
+    let spans = spans.journaled_in(&log, Outlet::Downstream);
     keep_spans(&log, &spans).await;
     let plan = ExportPlan {
         marks: None,
@@ -338,7 +338,7 @@ async fn keep_spans(log: &JournalLog, spans: &Queue) {
             record,
             Box::new(move |outcome| answer.send(outcome).unwrap()),
         );
-        spans.take_kept(answered.await.unwrap().unwrap(), request);
+        spans.enqueue_record(answered.await.unwrap().unwrap(), request);
     }
 }
 

@@ -6,7 +6,7 @@ use judge::evaluate::{Criterion, Evaluation, EvaluationText, JudgedBy, Previous,
 use judge::extract::{CallUncertainty, CapturedParts, Payload, Subject, ToolCall, Trajectory};
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::resource::v1::Resource as ProtoResource;
-use otlp::span::{KeptAttributes, Resource, SpanId, TraceId};
+use otlp::span::{Resource, SpanId, StoredAttributes, TraceId};
 use prost::Message;
 use serde_json::json;
 
@@ -60,7 +60,7 @@ pub(super) fn resource(service: &str) -> Arc<Resource> {
     Arc::new(Resource {
         encoded: encoded.into(),
         service: service.into(),
-        kept: KeptAttributes::default(),
+        kept: StoredAttributes::default(),
     })
 }
 

@@ -12,12 +12,12 @@ use bytes::Bytes;
 
 use super::{SETTINGS, reads};
 use crate::journal::judged::JudgedMarks;
-use crate::journal::keeper::{JournalLog, LogKeeper, LogShared};
 use crate::journal::model::{DiskFault, ModelDisk, Survival};
 use crate::journal::reader::Wanted;
 use crate::journal::refusals::Refusals;
 use crate::journal::segment::RecordKind;
 use crate::journal::store::{LogSettings, Record, Store};
+use crate::journal::writer::{JournalLog, LogShared, LogWriter};
 use crate::telemetry::JournalMetrics;
 
 const N_TRACES: u8 = 12;
@@ -56,7 +56,7 @@ fn start(disk: &ModelDisk, name: &'static str, is_scored: bool) -> (JournalLog, 
     let shared = Arc::new(shared);
     let (sender, inbox) = sync_channel(64);
     let log = JournalLog::new(sender, Arc::clone(&shared), clock);
-    let keeper = LogKeeper::new(store, inbox, shared, clock, Refusals::default());
+    let keeper = LogWriter::new(store, inbox, shared, clock, Refusals::default());
     (log, thread::spawn(move || keeper.run()))
 }
 

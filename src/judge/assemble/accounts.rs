@@ -23,7 +23,7 @@ pub enum ShareMeasure {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Held {
+pub struct ShareUse {
     pub n_things: usize,
     pub n_bytes: usize,
 }
@@ -32,21 +32,21 @@ pub struct Held {
 /// further users have the last share in common.
 #[derive(Debug)]
 pub struct FairShares<K, const N: usize = MAX_SHARES> {
-    total: Held,
-    shares: Vec<(K, Held)>,
+    total: ShareUse,
+    shares: Vec<(K, ShareUse)>,
 }
 
 impl<K, const N: usize> Default for FairShares<K, N> {
     fn default() -> Self {
         Self {
-            total: Held::default(),
+            total: ShareUse::default(),
             shares: Vec::new(),
         }
     }
 }
 
 impl<K: Copy + PartialEq, const N: usize> FairShares<K, N> {
-    pub fn total(&self) -> Held {
+    pub fn total(&self) -> ShareUse {
         self.total
     }
 
@@ -54,10 +54,13 @@ impl<K: Copy + PartialEq, const N: usize> FairShares<K, N> {
     pub fn share(&mut self, key: K) -> ShareIdx {
         let own = &self.shares[..self.shares.len().min(N - 1)];
         let known = own.iter().position(|(other, _)| *other == key);
-        let unused = || own.iter().position(|(_, held)| *held == Held::default());
+        let unused = || {
+            own.iter()
+                .position(|(_, held)| *held == ShareUse::default())
+        };
         let idx = known.or_else(unused).unwrap_or(own.len());
         if idx == self.shares.len() {
-            self.shares.push((key, Held::default()));
+            self.shares.push((key, ShareUse::default()));
         }
         if idx < N - 1 {
             self.shares[idx].0 = key;
@@ -65,7 +68,7 @@ impl<K: Copy + PartialEq, const N: usize> FairShares<K, N> {
         ShareIdx(idx as u16)
     }
 
-    pub fn add(&mut self, share: ShareIdx, more: Held) {
+    pub fn add(&mut self, share: ShareIdx, more: ShareUse) {
         for held in self.held(share) {
             held.n_things += more.n_things;
             held.n_bytes += more.n_bytes;
@@ -78,7 +81,7 @@ impl<K: Copy + PartialEq, const N: usize> FairShares<K, N> {
         }
     }
 
-    pub fn release(&mut self, share: ShareIdx, less: Held) {
+    pub fn release(&mut self, share: ShareIdx, less: ShareUse) {
         for held in self.held(share) {
             held.n_things -= less.n_things;
             held.n_bytes -= less.n_bytes;
@@ -120,7 +123,7 @@ impl<K: Copy + PartialEq, const N: usize> FairShares<K, N> {
         }
     }
 
-    fn held(&mut self, share: ShareIdx) -> [&mut Held; 2] {
+    fn held(&mut self, share: ShareIdx) -> [&mut ShareUse; 2] {
         [&mut self.total, &mut self.shares[share.idx()].1]
     }
 }
@@ -131,7 +134,7 @@ impl ShareIdx {
     }
 }
 
-impl Held {
+impl ShareUse {
     /// Returns an amount of one thing of this size.
     pub fn thing(n_bytes: usize) -> Self {
         Self {
@@ -162,8 +165,8 @@ mod tests {
 
     const FREE: usize = 800;
 
-    fn held(n_things: usize, n_bytes: usize) -> Held {
-        Held { n_things, n_bytes }
+    fn held(n_things: usize, n_bytes: usize) -> ShareUse {
+        ShareUse { n_things, n_bytes }
     }
 
     #[test]

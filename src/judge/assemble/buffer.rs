@@ -293,8 +293,8 @@ impl<M: Memo> TraceBuffer<M> {
     }
 
     /// Makes all traces due, in the order of first arrival. A trace that is done closes as
-    /// `RootEnded`, a trace that reached a limit with this limit as the reason, and any other trace
-    /// as `otherwise` (`Shutdown`, or `NoRoot` at the end of replay's input).
+    /// `RootEnded`, a trace that reached a limit, for that limit, and any other trace as
+    /// `otherwise` (`Shutdown`, or `NoRoot` at the end of replay's input).
     pub fn make_all_due(&mut self, otherwise: CloseReason, now: Now) {
         let tick = self.tick(now);
         let mut slots: Vec<(u64, Slot)> = self

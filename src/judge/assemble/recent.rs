@@ -4,7 +4,7 @@
 use hashbrown::HashTable;
 use otlp::span::{PeerId, TraceId};
 
-use super::accounts::{FairShares, Held, ShareIdx, ShareMeasure};
+use super::accounts::{FairShares, ShareIdx, ShareMeasure, ShareUse};
 use super::beginnings::Beginnings;
 use super::buffered_trace::BufferedTrace;
 use super::fifo_timers::{FifoTimers, Tick};
@@ -78,7 +78,7 @@ impl<M: Memo> RecentlyClosed<M> {
     pub(super) fn insert(&mut self, hash: u64, peer: PeerId, now: Tick) {
         // Shares belong to peers and not to services, because senders choose their service names.
         let share = self.shares.share(peer);
-        self.shares.add(share, Held::thing(0));
+        self.shares.add(share, ShareUse::thing(0));
         let slot = self.entries.insert(ClosedTrace {
             hash,
             trace: None,
@@ -266,7 +266,7 @@ impl<M: Memo> RecentlyClosed<M> {
     /// Removes an entry whose spans were taken; returns its hash.
     fn remove(&mut self, slot: Slot) -> Option<u64> {
         let entry = self.entries.remove(slot)?;
-        self.shares.release(entry.share, Held::thing(0));
+        self.shares.release(entry.share, ShareUse::thing(0));
         self.order.cancel(slot);
         if let Ok(found) = self.index.find_entry(entry.hash, |&other| other == slot) {
             found.remove();

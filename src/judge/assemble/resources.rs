@@ -67,13 +67,13 @@ impl SharedResources {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use otlp::span::KeptAttributes;
+    use otlp::span::StoredAttributes;
 
     fn resource(service: &str, size: usize) -> Arc<Resource> {
         Arc::new(Resource {
             encoded: vec![0; size].into(),
             service: service.into(),
-            kept: KeptAttributes::default(),
+            kept: StoredAttributes::default(),
         })
     }
 

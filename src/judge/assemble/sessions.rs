@@ -145,7 +145,8 @@ impl Sessions {
         self.missed_unix_nanos = self.memory_unix_nanos;
     }
 
-    /// Returns the next later turns whose verdicts may change, at most `MAX_REVISED`.
+    /// Records a turn, and returns the next later turns whose verdicts may change, at most
+    /// `MAX_REVISED`.
     pub(crate) fn note<'n>(
         &mut self,
         turn: &Turn<'_>,

@@ -3,7 +3,7 @@
 
 use otlp::span::PeerId;
 
-use super::accounts::{FairShares, Held, ShareIdx, ShareMeasure};
+use super::accounts::{FairShares, ShareIdx, ShareMeasure, ShareUse};
 
 /// Maximum number of shares of a peer: one for each service, and a last one for all further
 /// services. The number is limited because senders choose their service names.
@@ -65,14 +65,14 @@ impl Shares {
         }
         let service = self.services[peer.idx()].share(sender.service);
         let share = BudgetShare { peer, service };
-        self.peers.add(peer, Held::thing(size));
-        self.services[peer.idx()].add(service, Held::thing(size));
+        self.peers.add(peer, ShareUse::thing(size));
+        self.services[peer.idx()].add(service, ShareUse::thing(size));
         share
     }
 
     pub(crate) fn close(&mut self, share: BudgetShare, size: usize) {
-        self.peers.release(share.peer, Held::thing(size));
-        self.services[share.peer()].release(share.service, Held::thing(size));
+        self.peers.release(share.peer, ShareUse::thing(size));
+        self.services[share.peer()].release(share.service, ShareUse::thing(size));
     }
 
     #[inline]

@@ -22,7 +22,7 @@ pub struct ModelUse {
     pub from_agent: bool,
     /// True if the rules read model tokens when the run was seen; otherwise the tokens were not
     /// stored.
-    pub is_usage_kept: bool,
+    pub is_usage_stored: bool,
     /// True if no model call was seen although other traces of the service have some. The service's
     /// model calls are thus recorded, so the run certainly made none. In a sum, true if this holds
     /// for every run without model calls.
@@ -36,7 +36,7 @@ pub struct ModelUse {
 impl ModelUse {
     pub(crate) fn sum<'a>(runs: impl Iterator<Item = &'a Self> + Clone) -> Self {
         let mut sum = Self {
-            is_usage_kept: runs.clone().all(|run| run.is_usage_kept),
+            is_usage_stored: runs.clone().all(|run| run.is_usage_stored),
             others_have_models: (runs.clone()).all(|run| run.n_calls > 0 || run.others_have_models),
             ..Self::default()
         };

@@ -11,8 +11,8 @@ mod products;
 use std::sync::Arc;
 
 use otlp::span::{
-    Attribute, KeptAttributes, KeptAttributesBuilder, Resource, ScopeHash, Span, SpanAdmission,
-    SpanId, SpanRow, Status, TraceId, Value,
+    Attribute, Resource, ScopeHash, Span, SpanAdmission, SpanId, SpanRow, Status, StoredAttributes,
+    StoredAttributesBuilder, TraceId, Value,
 };
 use serde_json::{Value as Json, json};
 
@@ -107,9 +107,9 @@ impl Made {
     /// Returns the span as the scan stores it.
     fn made(&self, recogniser: &Recogniser) -> Span {
         let keys = recogniser.keys();
-        let mut builder = KeptAttributesBuilder::default();
+        let mut builder = StoredAttributesBuilder::default();
         builder.name(&self.name);
-        let add = |builder: &mut KeptAttributesBuilder, (key, value): &(String, Json)| {
+        let add = |builder: &mut StoredAttributesBuilder, (key, value): &(String, Json)| {
             let Some(kept) = keys.find(key.as_bytes()) else {
                 return;
             };
@@ -154,9 +154,9 @@ impl Made {
             resource: Arc::new(Resource {
                 encoded: self.service.as_bytes().into(),
                 service: self.service.into(),
-                kept: KeptAttributesBuilder::default().finish(),
+                kept: StoredAttributesBuilder::default().finish(),
             }),
-            kept: KeptAttributes::default(),
+            kept: StoredAttributes::default(),
         };
         assert!(recogniser.admit(&mut span, &mut builder));
         span.kept = builder.finish();

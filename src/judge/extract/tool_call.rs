@@ -72,9 +72,9 @@ pub struct Payload {
     /// The text as received (unwrapped), which patterns and text equality read; compact JSON for
     /// values received as OTLP arrays or maps.
     pub text: Arc<str>,
-    read: fn(&str) -> (Value, KeptPart),
+    read: fn(&str) -> (Value, StoredPart),
     /// Boxed because most payloads are never parsed, and calls are moved.
-    json: OnceLock<Box<(Value, KeptPart)>>,
+    json: OnceLock<Box<(Value, StoredPart)>>,
     pub(super) beginning: OnceLock<Option<Box<Beginning>>>,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct Beginning {
 
 /// The extent to which a value was stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum KeptPart {
+pub(crate) enum StoredPart {
     Whole,
     /// A prefix of a text that may be JSON.
     Beginning,
@@ -135,7 +135,9 @@ impl ToolCall {
 
     /// Returns the first `n_first` calls without their values, which become unknown, not absent.
     pub(super) fn all_without_values(calls: &[Self], n_first: usize) -> Vec<Self> {
-        let lost = Payload::unread("", |_| (Value::String(String::new()), KeptPart::Unreadable));
+        let lost = Payload::unread("", |_| {
+            (Value::String(String::new()), StoredPart::Unreadable)
+        });
         let first = calls.iter().take(n_first);
         first.map(|call| call.without_values(&lost)).collect()
     }
@@ -145,14 +147,14 @@ impl Payload {
     /// Creates a payload from a text and its JSON; plain text is a JSON string. `cut` is true if
     /// the end is missing.
     pub fn new(text: impl Into<Arc<str>>, json: Value, cut: bool) -> Self {
-        let kept = if cut { KeptPart::Unreadable } else { KeptPart::Whole };
+        let kept = if cut { StoredPart::Unreadable } else { StoredPart::Whole };
         Self::read(text, json, kept)
     }
 
-    pub(super) fn read(text: impl Into<Arc<str>>, json: Value, kept: KeptPart) -> Self {
+    pub(super) fn read(text: impl Into<Arc<str>>, json: Value, kept: StoredPart) -> Self {
         Self {
             text: text.into(),
-            read: |_| (Value::Null, KeptPart::Whole),
+            read: |_| (Value::Null, StoredPart::Whole),
             json: Box::new((json, kept)).into(),
             beginning: OnceLock::new(),
         }
@@ -174,7 +176,7 @@ impl Payload {
     }
 
     /// Creates a payload that `read` parses on first use.
-    pub(crate) fn unread(text: &str, read: fn(&str) -> (Value, KeptPart)) -> Self {
+    pub(crate) fn unread(text: &str, read: fn(&str) -> (Value, StoredPart)) -> Self {
         Self {
             text: text.into(),
             read,
@@ -190,14 +192,14 @@ impl Payload {
 
     /// Returns true if part of the value is missing. Never compare a cut value as if it were whole.
     pub fn is_cut(&self) -> bool {
-        self.kept() != KeptPart::Whole
+        self.kept() != StoredPart::Whole
     }
 
-    pub(crate) fn kept(&self) -> KeptPart {
+    pub(crate) fn kept(&self) -> StoredPart {
         self.parsed().1
     }
 
-    fn parsed(&self) -> &(Value, KeptPart) {
+    fn parsed(&self) -> &(Value, StoredPart) {
         self.json.get_or_init(|| Box::new((self.read)(&self.text)))
     }
 }

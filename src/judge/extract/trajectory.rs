@@ -200,7 +200,7 @@ impl Trajectory {
     pub(crate) fn shows_no_model(&self) -> bool {
         let used = &self.model_use;
         let has_none = used.n_calls == 0 && !used.from_agent && !self.from_messages;
-        has_none && used.is_usage_kept && self.subject.is_some()
+        has_none && used.is_usage_stored && self.subject.is_some()
     }
 
     /// Returns the runs that `scope: agent` judges: all runs except those that contain another run

@@ -17,7 +17,7 @@ use crate::extract::{CallPart, CrossTraceResult, Payload, Trajectory};
 const MAX_OF_ONE_ID: usize = 64;
 
 /// JavaScript clocks give the start in whole milliseconds and the end more precisely, so the next
-/// request can seem to start before this one ended.
+/// request can seem to start before the call ended.
 const TOLERANCE_NANOS: u64 = 1_000_000;
 
 /// Parts of calls, and the traces that lack parts. The oldest call ids are forgotten first, but an

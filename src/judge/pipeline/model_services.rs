@@ -23,7 +23,7 @@ impl ModelServices {
     /// Records a closed trace. Ignores a trace whose model tokens were not stored.
     pub(super) fn note(&mut self, trajectory: &Trajectory) {
         let (service, used) = (&trajectory.service, &trajectory.model_use);
-        if !used.is_usage_kept {
+        if !used.is_usage_stored {
             return;
         }
         let (has_model, n_services) = (used.n_calls > 0, self.n_since.len());

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use otlp::scan::{self, MalformedProtobuf};
-use otlp::span::{Batch, KeptAttributesBuilder, KeySet, Span, SpanAdmission};
+use otlp::span::{Batch, KeySet, Span, SpanAdmission, StoredAttributesBuilder};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -203,7 +203,7 @@ impl SpanAdmission for Rules {
         self.recogniser.keys()
     }
 
-    fn admit(&self, span: &mut Span, kept: &mut KeptAttributesBuilder) -> bool {
+    fn admit(&self, span: &mut Span, kept: &mut StoredAttributesBuilder) -> bool {
         self.recogniser.admit(span, kept)
     }
 

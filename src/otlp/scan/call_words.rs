@@ -59,7 +59,7 @@ impl Words {
 
 /// Returns true if the suffix or the value may contain a tool call or its result. A nested value is
 /// read from the field `field` of `encoded`.
-pub(super) fn may_hold_call(
+pub(super) fn may_contain_call(
     suffix: &[u8],
     value: ScannedValue<'_>,
     encoded: &[u8],

@@ -1,7 +1,7 @@
 //! A cache of a request's attribute keys and their rules, so that nearly every key is validated and
 //! looked up only once.
 
-use crate::span::{Kept, KeySet};
+use crate::span::{KeySet, MatchedKey};
 use crate::wire::{Fault, check_utf8};
 
 /// The number of values of a byte, so that indexing by a byte needs no bounds check.
@@ -10,7 +10,7 @@ const N_SLOTS: usize = 256;
 /// Cached keys of one request, with their rules. A request repeats a few dozen keys.
 pub(super) struct KnownKeys<'b> {
     keys: [&'b [u8]; N_SLOTS],
-    kept: [Option<Kept<'b>>; N_SLOTS],
+    kept: [Option<MatchedKey<'b>>; N_SLOTS],
 }
 
 /// The slot of a cached key, valid until the next lookup.
@@ -40,7 +40,7 @@ impl<'b> KnownKeys<'b> {
 
     /// Returns the rule of the key; `None` if attributes with this key are not stored.
     #[inline(always)]
-    pub(super) fn kept(&self, known: KnownKey) -> Option<Kept<'b>> {
+    pub(super) fn kept(&self, known: KnownKey) -> Option<MatchedKey<'b>> {
         self.kept[usize::from(known.0)]
     }
 

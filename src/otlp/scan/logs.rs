@@ -6,12 +6,12 @@ use sha2::{Digest, Sha256};
 
 use super::requests::RequestMessages;
 use super::resources::RequestResources;
-use super::retention::Keeper;
+use super::retention::Retainer;
 use super::spans::grow;
 use super::value::{ScannedValue, ValueKind, any_value, key_value};
 use crate::span::{
-    Batch, Keep, KeptAttributes, Resource, Span, SpanAdmission, SpanId, SpanRow, TraceId,
-    WantedBody,
+    Batch, Resource, RetentionRule, Span, SpanAdmission, SpanId, SpanRow, StoredAttributes,
+    TraceId, WantedBody,
 };
 use crate::wire::otlp::{log_record, request, resource_group, scope_group};
 use crate::wire::{Cursor, FIXED64, Fault, FaultKind, RECURSION_LIMIT, delimited_fields, key};
@@ -28,7 +28,7 @@ pub(crate) fn log_records(
     has_room: &mut dyn FnMut(usize) -> bool,
 ) -> Result<Batch, Fault> {
     let keys = admission.keys();
-    let mut keeper = Keeper::new(keys);
+    let mut keeper = Retainer::new(keys);
     let mut resources = RequestResources::new(Some(keys));
     let mut batch = Batch::default();
     for resource_logs in delimited_fields(body, request::RESOURCE_GROUPS) {
@@ -88,7 +88,7 @@ pub(crate) fn event_name(record: &[u8]) -> &[u8] {
     }
 }
 
-fn keep(record: &[u8], wanted_body: WantedBody, keeper: &mut Keeper<'_>) {
+fn keep(record: &[u8], wanted_body: WantedBody, keeper: &mut Retainer<'_>) {
     let keys = keeper.keys();
     if let Some(trace_id) = TraceId::try_new(last_field(record, log_record::TRACE_ID)) {
         keeper.named_trace(trace_id);
@@ -96,7 +96,9 @@ fn keep(record: &[u8], wanted_body: WantedBody, keeper: &mut Keeper<'_>) {
     let mut requests = RequestMessages::default();
     for (key, value, encoded) in attributes(record) {
         match keys.find(key) {
-            Some(kept) if kept.keep == Keep::Request => requests.push(kept, value, encoded),
+            Some(kept) if kept.rule == RetentionRule::Request => {
+                requests.push(kept, value, encoded)
+            }
             Some(kept) => keeper.attribute(kept, value, encoded),
             None => {}
         }
@@ -104,8 +106,8 @@ fn keep(record: &[u8], wanted_body: WantedBody, keeper: &mut Keeper<'_>) {
     keeper.requests(&requests);
     let kept_body = match wanted_body {
         WantedBody::Not => None,
-        WantedBody::Reply => Some(Keep::Reply),
-        WantedBody::Request => Some(Keep::Request),
+        WantedBody::Reply => Some(RetentionRule::Reply),
+        WantedBody::Request => Some(RetentionRule::Request),
     };
     if let Some(keep) = kept_body
         && let Some(key) = keys.id(Span::RECORD_BODY)
@@ -132,7 +134,7 @@ fn read(record: &[u8], resource: Arc<Resource>) -> Option<Span> {
             ..SpanRow::new(SpanId::try_new(&digest[..8])?)
         },
         resource,
-        kept: KeptAttributes::default(),
+        kept: StoredAttributes::default(),
     })
 }
 

@@ -4,13 +4,13 @@
 
 use super::call_words::{ANSWER_ROLES, Words, names_tool_call};
 use super::value::{ScannedValue, VALUE, ValueKind};
-use crate::span::{Kept, KeptAttributesBuilder};
+use crate::span::{MatchedKey, StoredAttributesBuilder};
 use crate::wire::number_of;
 
 /// One attribute with messages: a whole list, or one field of one message.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RequestPart<'b> {
-    pub(super) kept: Kept<'b>,
+    pub(super) kept: MatchedKey<'b>,
     pub(super) value: ScannedValue<'b>,
     pub(super) encoded: &'b [u8],
     /// The result of the search in a list; empty for a single field.
@@ -21,12 +21,17 @@ pub(super) struct RequestPart<'b> {
 pub(super) struct RequestMessages<'b>(Vec<RequestPart<'b>>);
 
 impl<'b> RequestMessages<'b> {
-    pub(super) fn push(&mut self, kept: Kept<'b>, value: ScannedValue<'b>, encoded: &'b [u8]) {
+    pub(super) fn push(
+        &mut self,
+        kept: MatchedKey<'b>,
+        value: ScannedValue<'b>,
+        encoded: &'b [u8],
+    ) {
         let is_read = match value.kind {
             ValueKind::Str => !(kept.suffix.is_empty() && value.bytes.is_empty()),
             kind => kind == ValueKind::Nested && kept.suffix.is_empty(),
         };
-        if is_read && kept.suffix.len() <= KeptAttributesBuilder::MAX_SUFFIX {
+        if is_read && kept.suffix.len() <= StoredAttributesBuilder::MAX_SUFFIX {
             let is_list = kept.suffix.is_empty();
             self.0.push(RequestPart {
                 words: if is_list {
@@ -54,7 +59,7 @@ impl<'b> RequestMessages<'b> {
     /// messages, or if some may be missing because the SDK dropped attributes (`has_dropped`) or
     /// cut a list.
     pub(super) fn repeat_answers(&self, has_dropped: bool) -> Option<bool> {
-        if self.0.iter().any(RequestPart::holds_answer) {
+        if self.0.iter().any(RequestPart::has_answer) {
             return Some(true);
         }
         let is_whole = !has_dropped && self.0.iter().all(RequestPart::is_whole);
@@ -105,7 +110,7 @@ impl<'b> RequestMessages<'b> {
 
 impl RequestPart<'_> {
     /// Returns true for an answer of the model, or a list that contains an answer.
-    fn holds_answer(&self) -> bool {
+    fn has_answer(&self) -> bool {
         let is_answer = self.kept.suffix.ends_with(b".role");
         self.words.answer || is_answer && ANSWER_ROLES.contains(&self.value.bytes)
     }
@@ -133,10 +138,10 @@ impl RequestPart<'_> {
 
 /// Returns the bytes stored for a message part besides its value. A whole list has no suffix and
 /// counts as 0, because lists are few.
-pub(super) fn overhead(kept: Kept<'_>) -> usize {
+pub(super) fn overhead(kept: MatchedKey<'_>) -> usize {
     if kept.suffix.is_empty() {
         0
     } else {
-        KeptAttributesBuilder::HEAD_SIZE + kept.suffix.len()
+        StoredAttributesBuilder::HEAD_SIZE + kept.suffix.len()
     }
 }

@@ -7,7 +7,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 
-use super::retention::Keeper;
+use super::retention::Retainer;
 use super::value::{ValueKind, key_value};
 use crate::span::{KeySet, Resource, cut_at_char};
 use crate::wire::otlp::{resource, resource_group};
@@ -37,7 +37,7 @@ fn occurrences(message: &[u8], field: u64) -> Occurrences<'_> {
 }
 
 pub(super) struct RequestResources<'k, 'b> {
-    keeper: Option<Keeper<'k>>,
+    keeper: Option<Retainer<'k>>,
     group: &'b [u8],
     current: Option<Arc<Resource>>,
     /// All resources, keyed by their encoding.
@@ -49,7 +49,7 @@ pub(super) struct RequestResources<'k, 'b> {
 impl<'k, 'b> RequestResources<'k, 'b> {
     pub(super) fn new(keys: Option<&'k KeySet>) -> Self {
         Self {
-            keeper: keys.map(Keeper::new),
+            keeper: keys.map(Retainer::new),
             group: &[],
             current: None,
             seen: HashTable::new(),
@@ -126,7 +126,7 @@ impl<'k, 'b> RequestResources<'k, 'b> {
         let kept = self
             .keeper
             .as_mut()
-            .map(Keeper::take_alone)
+            .map(Retainer::take_alone)
             .unwrap_or_default();
         Resource {
             encoded: encoded.into(),

@@ -4,13 +4,13 @@
 use smallvec::SmallVec;
 
 use super::any_value_json::{JsonLimits, value_as_json};
-use super::call_words::{may_hold_call, names_tool_call};
+use super::call_words::{may_contain_call, names_tool_call};
 use super::requests::{RequestMessages, RequestPart, overhead};
 use super::shorten::shorten;
 use super::value::{ScannedValue, VALUE, ValueKind};
 use crate::span::{
-    Attribute, Keep, Kept, KeptAttributes, KeptAttributesBuilder, KeyId, KeySet, Span, TraceId,
-    Value, cut_at_char, is_unfinished_json,
+    Attribute, KeyId, KeySet, MatchedKey, RetentionRule, Span, StoredAttributes,
+    StoredAttributesBuilder, TraceId, Value, cut_at_char, is_unfinished_json,
 };
 use crate::wire::number_of;
 
@@ -50,9 +50,9 @@ const MAX_LOST_REPLIES: usize = 16;
 /// No limit exceeds 32 MiB. A value that does not fit is cut and marked; a name is only cut. A
 /// trace state beyond its limit is dropped, and so are small values and messages whose budget is
 /// used up.
-pub(super) struct Keeper<'k> {
+pub(super) struct Retainer<'k> {
     keys: &'k KeySet,
-    builder: KeptAttributesBuilder,
+    builder: StoredAttributesBuilder,
     json: Vec<u8>,
     /// Maximum bytes of a small value, which is never cut.
     small_value: usize,
@@ -74,11 +74,11 @@ pub(super) struct Keeper<'k> {
     lost_any: bool,
 }
 
-impl<'k> Keeper<'k> {
+impl<'k> Retainer<'k> {
     pub(super) fn new(keys: &'k KeySet) -> Self {
         let mut keeper = Self {
             keys,
-            builder: KeptAttributesBuilder::default(),
+            builder: StoredAttributesBuilder::default(),
             json: Vec::new(),
             small_value: SMALL.min(keys.max_value_size),
             small_budget: 0,
@@ -108,9 +108,14 @@ impl<'k> Keeper<'k> {
     /// [`Self::requests`] stores messages of requests, because the scan reaches the last messages
     /// only at the end of the span.
     #[inline]
-    pub(super) fn attribute(&mut self, kept: Kept<'_>, value: ScannedValue<'_>, encoded: &[u8]) {
+    pub(super) fn attribute(
+        &mut self,
+        kept: MatchedKey<'_>,
+        value: ScannedValue<'_>,
+        encoded: &[u8],
+    ) {
         // Fast path: nearly all attributes are short texts.
-        if kept.keep == Keep::Value
+        if kept.rule == RetentionRule::Value
             && kept.suffix.is_empty()
             && value.kind == ValueKind::Str
             && self.charge_small(kept, value.bytes.len())
@@ -121,21 +126,24 @@ impl<'k> Keeper<'k> {
     }
 
     #[inline(never)]
-    fn rare_attribute(&mut self, kept: Kept<'_>, value: ScannedValue<'_>, encoded: &[u8]) {
-        if kept.suffix.len() > KeptAttributesBuilder::MAX_SUFFIX {
+    fn rare_attribute(&mut self, kept: MatchedKey<'_>, value: ScannedValue<'_>, encoded: &[u8]) {
+        if kept.suffix.len() > StoredAttributesBuilder::MAX_SUFFIX {
             return;
         }
-        let holds_call = || may_hold_call(kept.suffix, value, encoded, number_of(VALUE));
-        self.has_reply |= matches!(kept.keep, Keep::Reply | Keep::Output) && kept.suffix.is_empty();
-        let kept = match kept.keep {
-            Keep::Reply if !holds_call() => return self.lose_calls_behind(kept, value),
+        let has_call = || may_contain_call(kept.suffix, value, encoded, number_of(VALUE));
+        self.has_reply |= matches!(kept.rule, RetentionRule::Reply | RetentionRule::Output)
+            && kept.suffix.is_empty();
+        let kept = match kept.rule {
+            RetentionRule::Reply if !has_call() => return self.lose_calls_behind(kept, value),
             // Fields of messages are texts, so nested values are not read.
-            Keep::Reply if value.kind == ValueKind::Nested && !kept.suffix.is_empty() => return,
+            RetentionRule::Reply if value.kind == ValueKind::Nested && !kept.suffix.is_empty() => {
+                return;
+            }
             // A result may be cut to `max_value_size`; a reply is needed whole.
-            Keep::Output if self.is_long(value, encoded) => {
-                if holds_call() {
-                    Kept {
-                        keep: Keep::Reply,
+            RetentionRule::Output if self.is_long(value, encoded) => {
+                if has_call() {
+                    MatchedKey {
+                        rule: RetentionRule::Reply,
                         ..kept
                     }
                 } else {
@@ -146,9 +154,9 @@ impl<'k> Keeper<'k> {
             _ => kept,
         };
         let bits = value.bits;
-        match (kept.keep, value.kind) {
-            (_, ValueKind::Nothing | ValueKind::Index) | (Keep::Request, _) => {}
-            (Keep::Presence, _) => self.text(kept, b""),
+        match (kept.rule, value.kind) {
+            (_, ValueKind::Nothing | ValueKind::Index) | (RetentionRule::Request, _) => {}
+            (RetentionRule::Presence, _) => self.text(kept, b""),
             (_, ValueKind::Str) => self.text(kept, value.bytes),
             (_, ValueKind::Bool) => self.number(kept, Value::Bool(bits != 0)),
             (_, ValueKind::Int) => self.number(kept, Value::Int(bits as i64)),
@@ -176,19 +184,19 @@ impl<'k> Keeper<'k> {
         value: ScannedValue<'_>,
         record: &[u8],
         field: u64,
-        keep: Keep,
+        rule: RetentionRule,
     ) {
-        let kept = Kept {
+        let kept = MatchedKey {
             key,
-            keep,
+            rule,
             suffix: b"",
         };
-        if keep == Keep::Reply && !may_hold_call(b"", value, record, field) {
+        if rule == RetentionRule::Reply && !may_contain_call(b"", value, record, field) {
             return self.lose_calls_behind(kept, value);
         }
         match value.kind {
             ValueKind::Str => self.text(kept, value.bytes),
-            ValueKind::Nested => self.nested(kept, record, field, keep == Keep::Request),
+            ValueKind::Nested => self.nested(kept, record, field, rule == RetentionRule::Request),
             _ => {}
         }
     }
@@ -218,12 +226,12 @@ impl<'k> Keeper<'k> {
     pub(super) fn begin_event(&mut self, name: KeyId) -> bool {
         // A late event may contain the reply, after other events used up the budget of small
         // values.
-        let budget = if self.small_budget < KeptAttributesBuilder::HEAD_SIZE {
+        let budget = if self.small_budget < StoredAttributesBuilder::HEAD_SIZE {
             &mut self.replies_budget
         } else {
             &mut self.small_budget
         };
-        let Some(left) = budget.checked_sub(KeptAttributesBuilder::HEAD_SIZE) else {
+        let Some(left) = budget.checked_sub(StoredAttributesBuilder::HEAD_SIZE) else {
             self.lose(name);
             return false;
         };
@@ -243,7 +251,7 @@ impl<'k> Keeper<'k> {
         &mut self,
         name: &[u8],
         trace_state: &[u8],
-    ) -> &mut KeptAttributesBuilder {
+    ) -> &mut StoredAttributesBuilder {
         if self.lost_request || self.lost_any || !self.lost_replies.is_empty() {
             self.note_losses();
         }
@@ -259,14 +267,14 @@ impl<'k> Keeper<'k> {
     /// Returns the attributes of a completed span, readable after [`Self::finish`], and starts the
     /// next span.
     #[inline]
-    pub(super) fn take(&mut self) -> KeptAttributes {
+    pub(super) fn take(&mut self) -> StoredAttributes {
         self.reset_budgets();
         self.builder.take()
     }
 
     /// Like [`Self::take`], but the attributes get a separate text, which is readable immediately
     /// and after the request.
-    pub(super) fn take_alone(&mut self) -> KeptAttributes {
+    pub(super) fn take_alone(&mut self) -> StoredAttributes {
         self.forget_losses();
         self.reset_budgets();
         self.builder.finish()
@@ -308,7 +316,7 @@ impl<'k> Keeper<'k> {
     }
 
     #[inline]
-    fn text(&mut self, kept: Kept<'_>, text: &[u8]) {
+    fn text(&mut self, kept: MatchedKey<'_>, text: &[u8]) {
         if text.len() > self.small_value
             && is_whole_message(kept)
             && text.len() > self.largest(kept)
@@ -318,7 +326,7 @@ impl<'k> Keeper<'k> {
         self.text_up_to(kept, text, false);
     }
 
-    fn text_up_to(&mut self, kept: Kept<'_>, text: &[u8], cut: bool) {
+    fn text_up_to(&mut self, kept: MatchedKey<'_>, text: &[u8], cut: bool) {
         if let Some(granted) = self.grant(kept, text.len()) {
             let cut = cut || granted < text.len();
             let text = cut_at_char(text, granted);
@@ -328,7 +336,7 @@ impl<'k> Keeper<'k> {
 
     /// Stores messages that exceed their limit: shortens strings and, in a request, drops the first
     /// messages.
-    fn long_message(&mut self, kept: Kept<'_>, text: &[u8]) {
+    fn long_message(&mut self, kept: MatchedKey<'_>, text: &[u8]) {
         let mut json = std::mem::take(&mut self.json);
         let fits = shorten(
             text,
@@ -336,7 +344,7 @@ impl<'k> Keeper<'k> {
             self.largest(kept),
             &mut json,
         );
-        if fits || (kept.keep == Keep::Request && json.len() <= self.largest(kept)) {
+        if fits || (kept.rule == RetentionRule::Request && json.len() <= self.largest(kept)) {
             self.text_up_to(kept, &json, !fits);
         } else {
             self.text_up_to(kept, text, true);
@@ -347,16 +355,16 @@ impl<'k> Keeper<'k> {
         self.json = json;
     }
 
-    fn number(&mut self, kept: Kept<'_>, value: Value<'_>) {
+    fn number(&mut self, kept: MatchedKey<'_>, value: Value<'_>) {
         if self
-            .grant(kept, KeptAttributesBuilder::NUMBER_SIZE)
+            .grant(kept, StoredAttributesBuilder::NUMBER_SIZE)
             .is_some()
         {
             self.push(kept, value, true);
         }
     }
 
-    fn push(&mut self, kept: Kept<'_>, value: Value<'_>, is_whole: bool) {
+    fn push(&mut self, kept: MatchedKey<'_>, value: Value<'_>, is_whole: bool) {
         if let Ok(suffix) = std::str::from_utf8(kept.suffix) {
             self.builder.attribute(Attribute {
                 key: kept.key,
@@ -369,7 +377,7 @@ impl<'k> Keeper<'k> {
 
     /// Stores an array or map as JSON. Messages are stored only if they mention a tool call, were
     /// cut, or `is_wanted` is true.
-    fn nested(&mut self, kept: Kept<'_>, encoded: &[u8], field: u64, is_wanted: bool) {
+    fn nested(&mut self, kept: MatchedKey<'_>, encoded: &[u8], field: u64, is_wanted: bool) {
         let mut json = std::mem::take(&mut self.json);
         let mut limits = JsonLimits {
             whole: self.largest(kept),
@@ -379,7 +387,7 @@ impl<'k> Keeper<'k> {
         if cut && is_whole_message(kept) {
             limits.string = self.keys.max_value_size;
             // Write more than the limit, because the end of a request is stored.
-            if kept.keep == Keep::Request {
+            if kept.rule == RetentionRule::Request {
                 limits.whole = MAX_REQUEST;
             }
             cut = value_as_json(encoded, field, limits, &mut json);
@@ -393,7 +401,7 @@ impl<'k> Keeper<'k> {
         // Search the JSON text and not the encoding, which may contain a word in a replaced value
         // or an unknown field.
         let is_wanted = is_wanted
-            || !matches!(kept.keep, Keep::Reply | Keep::Request)
+            || !matches!(kept.rule, RetentionRule::Reply | RetentionRule::Request)
             || cut
             || names_tool_call(kept.suffix)
             || names_tool_call(&json);
@@ -408,12 +416,14 @@ impl<'k> Keeper<'k> {
 
     /// Charges a value to its budget. Returns the number of bytes to store; `None` to drop the
     /// value. Records a reply or request that exceeds its budget as lost.
-    fn grant(&mut self, kept: Kept<'_>, wanted: usize) -> Option<usize> {
-        if matches!(kept.keep, Keep::Value | Keep::Output) && wanted <= self.small_value {
+    fn grant(&mut self, kept: MatchedKey<'_>, wanted: usize) -> Option<usize> {
+        if matches!(kept.rule, RetentionRule::Value | RetentionRule::Output)
+            && wanted <= self.small_value
+        {
             if self.charge_small(kept, wanted) {
                 return Some(wanted);
             }
-            if kept.keep == Keep::Value {
+            if kept.rule == RetentionRule::Value {
                 return None;
             }
         }
@@ -421,10 +431,10 @@ impl<'k> Keeper<'k> {
         if granted < wanted.min(Self::longest(kept, self.keys)) {
             self.lose_message(kept);
         }
-        match kept.keep {
-            Keep::Reply | Keep::Request => {
+        match kept.rule {
+            RetentionRule::Reply | RetentionRule::Request => {
                 let size = overhead(kept) + granted;
-                let budget = if kept.keep == Keep::Reply {
+                let budget = if kept.rule == RetentionRule::Reply {
                     &mut self.replies_budget
                 } else {
                     &mut self.requests_budget
@@ -437,21 +447,32 @@ impl<'k> Keeper<'k> {
                     }
                 }
             }
-            Keep::Output if granted <= self.replies_budget => self.replies_budget -= granted,
+            RetentionRule::Output if granted <= self.replies_budget => {
+                self.replies_budget -= granted
+            }
             // An expectation is stored even if the budget is used up, because later stages must see
             // that it exists.
-            Keep::Expectation if self.n_expectations == MAX_EXPECTATIONS => return None,
-            Keep::Expectation => {
+            RetentionRule::Expectation if self.n_expectations == MAX_EXPECTATIONS => return None,
+            RetentionRule::Expectation => {
                 self.n_expectations += 1;
                 self.expectations_budget -= granted;
             }
-            Keep::Value | Keep::Asked | Keep::Presence | Keep::Own if granted > SMALL => {
+            RetentionRule::Value
+            | RetentionRule::Selected
+            | RetentionRule::Presence
+            | RetentionRule::Own
+                if granted > SMALL =>
+            {
                 self.large_budget -= granted
             }
-            Keep::Value | Keep::Asked | Keep::Output | Keep::Presence | Keep::Own => {
-                self.small_budget = self
-                    .small_budget
-                    .checked_sub(KeptAttributesBuilder::HEAD_SIZE + kept.suffix.len() + granted)?;
+            RetentionRule::Value
+            | RetentionRule::Selected
+            | RetentionRule::Output
+            | RetentionRule::Presence
+            | RetentionRule::Own => {
+                self.small_budget = self.small_budget.checked_sub(
+                    StoredAttributesBuilder::HEAD_SIZE + kept.suffix.len() + granted,
+                )?;
             }
         }
         Some(granted)
@@ -460,8 +481,8 @@ impl<'k> Keeper<'k> {
     /// Charges a small value to its budget. Returns false if the value is not small, or the budget
     /// is used up.
     #[inline]
-    fn charge_small(&mut self, kept: Kept<'_>, size: usize) -> bool {
-        let charge = KeptAttributesBuilder::HEAD_SIZE + kept.suffix.len() + size;
+    fn charge_small(&mut self, kept: MatchedKey<'_>, size: usize) -> bool {
+        let charge = StoredAttributesBuilder::HEAD_SIZE + kept.suffix.len() + size;
         let left = self.small_budget.checked_sub(charge);
         let left = left.filter(|_| size <= self.small_value);
         self.small_budget = left.unwrap_or(self.small_budget);
@@ -470,40 +491,45 @@ impl<'k> Keeper<'k> {
 
     /// Returns the maximum bytes of a value within both its budget and [`Self::longest`].
     #[inline]
-    fn largest(&self, kept: Kept<'_>) -> usize {
-        let room = match kept.keep {
-            Keep::Reply => self.replies_budget.saturating_sub(overhead(kept)),
-            Keep::Request => self.requests_budget.saturating_sub(overhead(kept)),
-            Keep::Expectation => self.expectations_budget,
-            Keep::Output => self.replies_budget.max(SMALL),
-            Keep::Value | Keep::Asked | Keep::Presence | Keep::Own => self.large_budget.max(SMALL),
+    fn largest(&self, kept: MatchedKey<'_>) -> usize {
+        let room = match kept.rule {
+            RetentionRule::Reply => self.replies_budget.saturating_sub(overhead(kept)),
+            RetentionRule::Request => self.requests_budget.saturating_sub(overhead(kept)),
+            RetentionRule::Expectation => self.expectations_budget,
+            RetentionRule::Output => self.replies_budget.max(SMALL),
+            RetentionRule::Value
+            | RetentionRule::Selected
+            | RetentionRule::Presence
+            | RetentionRule::Own => self.large_budget.max(SMALL),
         };
         room.min(Self::longest(kept, self.keys))
     }
 
     /// Returns the number of bytes beyond which later stages read nothing of a value.
     #[inline]
-    fn longest(kept: Kept<'_>, keys: &KeySet) -> usize {
-        match kept.keep {
-            Keep::Expectation => usize::MAX,
+    fn longest(kept: MatchedKey<'_>, keys: &KeySet) -> usize {
+        match kept.rule {
+            RetentionRule::Expectation => usize::MAX,
             _ if is_whole_message(kept) => usize::MAX,
-            _ => keys.max_value_size.max(KeptAttributesBuilder::NUMBER_SIZE),
+            _ => keys
+                .max_value_size
+                .max(StoredAttributesBuilder::NUMBER_SIZE),
         }
     }
 
     // === losses ===
 
-    fn lose_message(&mut self, kept: Kept<'_>) {
-        match kept.keep {
-            Keep::Reply | Keep::Output => self.lose(kept.key),
-            Keep::Request => self.lost_request = true,
+    fn lose_message(&mut self, kept: MatchedKey<'_>) {
+        match kept.rule {
+            RetentionRule::Reply | RetentionRule::Output => self.lose(kept.key),
+            RetentionRule::Request => self.lost_request = true,
             _ => {}
         }
     }
 
     /// Records a reply as lost if it mentions no call but is cut JSON: an SDK's attribute limit may
     /// have removed calls at its end.
-    fn lose_calls_behind(&mut self, kept: Kept<'_>, value: ScannedValue<'_>) {
+    fn lose_calls_behind(&mut self, kept: MatchedKey<'_>, value: ScannedValue<'_>) {
         let is_text = matches!(value.kind, ValueKind::Str | ValueKind::Bytes);
         if is_text && kept.suffix.is_empty() && is_unfinished_json(value.bytes) {
             self.lose(kept.key);
@@ -558,6 +584,6 @@ impl<'k> Keeper<'k> {
 
 /// Returns true for a whole reply or request, as opposed to one field of a message.
 #[inline]
-fn is_whole_message(kept: Kept<'_>) -> bool {
-    matches!(kept.keep, Keep::Reply | Keep::Request) && kept.suffix.is_empty()
+fn is_whole_message(kept: MatchedKey<'_>) -> bool {
+    matches!(kept.rule, RetentionRule::Reply | RetentionRule::Request) && kept.suffix.is_empty()
 }

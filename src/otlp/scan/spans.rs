@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::known_keys::{KnownKey, KnownKeys};
 use super::requests::RequestMessages;
-use super::retention::Keeper;
+use super::retention::Retainer;
 use super::schema::{FieldKind, KEY_VALUE, Schema};
 use super::value::{ScannedValue, ValueKind, any_value, key_value, plain_key_value, short_text};
 use crate::span::{
-    Batch, Keep, KeptAttributes, Resource, ScopeHash, Span, SpanAdmission, SpanId, SpanRow, Status,
-    TraceId,
+    Batch, Resource, RetentionRule, ScopeHash, Span, SpanAdmission, SpanId, SpanRow, Status,
+    StoredAttributes, TraceId,
 };
 use crate::wire::otlp::{event, link, span, status};
 use crate::wire::{
@@ -113,7 +113,7 @@ pub(super) fn grow<T>(items: &mut Vec<T>, has_room: &mut dyn FnMut(usize) -> boo
 pub(super) struct SpanWalk<'k, 'b> {
     /// `None`, like `keeper`, if spans are only validated and counted.
     admission: Option<&'k dyn SpanAdmission>,
-    keeper: Option<Keeper<'k>>,
+    keeper: Option<Retainer<'k>>,
     known_keys: KnownKeys<'b>,
     requests: RequestMessages<'b>,
     has_room: &'k mut dyn FnMut(usize) -> bool,
@@ -126,7 +126,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
     ) -> Self {
         Self {
             admission,
-            keeper: admission.map(|admission| Keeper::new(admission.keys())),
+            keeper: admission.map(|admission| Retainer::new(admission.keys())),
             known_keys: KnownKeys::new(),
             requests: RequestMessages::default(),
             has_room,
@@ -136,7 +136,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
     /// Makes the attributes of all spans readable. Returns the bytes of the texts that the
     /// attributes share.
     pub(super) fn finish(&mut self) -> usize {
-        self.keeper.as_mut().map_or(0, Keeper::finish)
+        self.keeper.as_mut().map_or(0, Retainer::finish)
     }
 
     /// Validates a span and adds it to the batch if it is admitted. A span without ids is only
@@ -196,7 +196,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
             trace_id,
             row,
             resource: Arc::clone(resource),
-            kept: KeptAttributes::default(),
+            kept: StoredAttributes::default(),
         };
         if admission.admit(&mut span, keeper.complete(fields.name, fields.trace_state)) {
             span.kept = keeper.take();
@@ -226,7 +226,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                     if let (Some(keeper), Some(known)) = (&mut self.keeper, known)
                         && let Some(kept) = self.known_keys.kept(known)
                     {
-                        if kept.keep == Keep::Request {
+                        if kept.rule == RetentionRule::Request {
                             self.requests.push(kept, value, encoded);
                             continue;
                         }
@@ -278,7 +278,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         let name = delimited_fields(bytes, event::NAME)
             .last()
             .unwrap_or_default();
-        let kept_name = self
+        let stored_name = self
             .keeper
             .as_ref()
             .and_then(|keeper| keeper.keys().find(name))
@@ -286,10 +286,10 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         let Some(keeper) = &mut self.keeper else {
             return EVENT.check(bytes, depth);
         };
-        let Some(kept_name) = kept_name else {
+        let Some(stored_name) = stored_name else {
             return EVENT.check(bytes, depth);
         };
-        let is_open = keeper.begin_event(kept_name.key);
+        let is_open = keeper.begin_event(stored_name.key);
         let mut cursor = Cursor::new(bytes);
         while !cursor.is_empty() {
             match cursor.varint()? {
@@ -325,7 +325,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         let Some((key, value)) = plain_key_value(encoded) else {
             return self.rare_attribute(encoded, depth);
         };
-        let keys = self.keeper.as_ref().map(Keeper::keys);
+        let keys = self.keeper.as_ref().map(Retainer::keys);
         let known = self
             .known_keys
             .lookup(keys, key)
@@ -344,7 +344,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         encoded: &'b [u8],
         depth: u32,
     ) -> Result<(Option<KnownKey>, ScannedValue<'b>), Fault> {
-        let keys = self.keeper.as_ref().map(Keeper::keys);
+        let keys = self.keeper.as_ref().map(Retainer::keys);
         let mut known = None;
         let (_, value) = key_value(encoded, depth, |key| {
             known = Some(self.known_keys.lookup(keys, key)?);

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::TraceId;
 use super::attribute::{Attribute, Value};
 use super::entries::{
-    Entries, EntryRange, KeptEntry, KeptText, MAX_SUFFIX, NUMBER_SIZE, SharedText, Tag,
+    Entries, EntryRange, MAX_SUFFIX, NUMBER_SIZE, SharedText, StoredEntry, StoredText, Tag,
 };
 use super::index::IndexedAttributes;
-use super::kept_attributes::KeptAttributes;
 use super::key_set::KeyId;
+use super::stored_attributes::StoredAttributes;
 
 /// Minimum bytes of a value that gets a separate UTF-8 check, which is fast on long text.
 const LONG: usize = 128;
@@ -22,10 +22,10 @@ const CHUNK: usize = 32 << 10;
 /// are smaller.
 const SPAN_ROOM: usize = 8 << 10;
 
-/// Builds the [`KeptAttributes`] of a request's spans, which share a few texts.
+/// Builds the [`StoredAttributes`] of a request's spans, which share a few texts.
 #[derive(Debug, Default)]
-pub struct KeptAttributesBuilder {
-    entries: Vec<KeptEntry>,
+pub struct StoredAttributesBuilder {
+    entries: Vec<StoredEntry>,
     text: String,
     /// The end of the text, not validated yet. One UTF-8 check covers many short values, because
     /// separate checks would cost a tenth of the scan.
@@ -40,9 +40,9 @@ pub struct KeptAttributesBuilder {
     size: usize,
 }
 
-impl KeptAttributesBuilder {
+impl StoredAttributesBuilder {
     /// Bytes of an attribute or event in addition to its suffix and value.
-    pub const HEAD_SIZE: usize = KeptEntry::SIZE;
+    pub const HEAD_SIZE: usize = StoredEntry::SIZE;
     /// Maximum bytes of a bool, integer or double.
     pub const NUMBER_SIZE: usize = NUMBER_SIZE;
     /// Maximum bytes of a key's suffix; a longer suffix is cut.
@@ -111,10 +111,10 @@ impl KeptAttributesBuilder {
 
     /// Ends a span and returns its attributes, which are readable after [`Self::publish`].
     #[inline]
-    pub fn take(&mut self) -> KeptAttributes {
+    pub fn take(&mut self) -> StoredAttributes {
         let n_entries = self.entries.len() - self.first_entry;
         if n_entries == 0 {
-            return KeptAttributes::default();
+            return StoredAttributes::default();
         }
         let range = EntryRange {
             first: self.first_entry as u32,
@@ -123,7 +123,7 @@ impl KeptAttributesBuilder {
         self.first_entry = self.entries.len();
         self.start = self.text_len();
         self.in_event = false;
-        let kept = KeptAttributes::new(Arc::clone(self.shared.get_or_insert_default()), range);
+        let kept = StoredAttributes::new(Arc::clone(self.shared.get_or_insert_default()), range);
         if self.start > CHUNK - SPAN_ROOM {
             let n_entries = self.first_entry;
             self.seal();
@@ -142,7 +142,7 @@ impl KeptAttributesBuilder {
     /// Returns the bytes of the current span's attributes.
     pub fn current_size(&mut self) -> usize {
         let n_entries = self.entries.len() - self.first_entry;
-        n_entries * KeptEntry::SIZE + self.text_len() - self.start
+        n_entries * StoredEntry::SIZE + self.text_len() - self.start
     }
 
     /// Calls `keep` for each attribute of the current span whose key `concerns` accepts, and stores
@@ -170,7 +170,7 @@ impl KeptAttributesBuilder {
             return;
         };
         let start = changed.at as usize;
-        let old = KeptText::alone(Entries::new(&all.entries[n_unchanged..], &self.text));
+        let old = StoredText::alone(Entries::new(&all.entries[n_unchanged..], &self.text));
         self.entries.truncate(self.first_entry + n_unchanged);
         self.text.truncate(start);
         let entries = old.all();
@@ -221,7 +221,7 @@ impl KeptAttributesBuilder {
     }
 
     /// Returns the attributes of a single span in a separate text, which is readable immediately.
-    pub fn finish(&mut self) -> KeptAttributes {
+    pub fn finish(&mut self) -> StoredAttributes {
         let kept = self.take();
         self.publish();
         kept
@@ -229,7 +229,7 @@ impl KeptAttributesBuilder {
 
     fn seal(&mut self) {
         self.flush();
-        let mut kept = KeptText {
+        let mut kept = StoredText {
             entries: std::mem::take(&mut self.entries),
             text: std::mem::take(&mut self.text),
         };
@@ -259,7 +259,7 @@ impl KeptAttributesBuilder {
         let at = end - (suffix.len() + value.len()) as u32;
         let place = (at, suffix.len() as u8);
         self.entries
-            .push(KeptEntry::new(tag, key, place, self.in_event, cut));
+            .push(StoredEntry::new(tag, key, place, self.in_event, cut));
         self.tail.extend_from_slice(suffix);
         if value.len() < LONG {
             self.tail.extend_from_slice(value);
@@ -336,8 +336,8 @@ mod tests {
         }
     }
 
-    fn written() -> KeptAttributesBuilder {
-        let mut builder = KeptAttributesBuilder::default();
+    fn written() -> StoredAttributesBuilder {
+        let mut builder = StoredAttributesBuilder::default();
         builder.name("näme");
         builder.trace_state("a=1");
         (0..)
@@ -425,7 +425,7 @@ mod tests {
             |attribute| matches!(attribute.value, Value::Int(_)).then_some(attribute),
             |_| false,
         );
-        let mut expected = KeptAttributesBuilder::default();
+        let mut expected = StoredAttributesBuilder::default();
         expected.name("näme");
         expected.trace_state("a=1");
         expected.attribute(attribute(2, Value::Int(i64::MIN)));
@@ -435,12 +435,12 @@ mod tests {
 
     #[test]
     fn attributes_without_a_name_and_no_attributes_are_read_too() {
-        let mut builder = KeptAttributesBuilder::default();
-        assert_eq!(builder.finish(), KeptAttributes::default());
+        let mut builder = StoredAttributesBuilder::default();
+        assert_eq!(builder.finish(), StoredAttributes::default());
         assert_eq!(
             (
-                KeptAttributes::default().index().name(),
-                KeptAttributes::default().size()
+                StoredAttributes::default().index().name(),
+                StoredAttributes::default().size()
             ),
             ("", 0)
         );
@@ -457,9 +457,9 @@ mod tests {
 
     #[test]
     fn spans_of_one_request_share_a_text() {
-        let mut builder = KeptAttributesBuilder::default();
+        let mut builder = StoredAttributesBuilder::default();
         let names: Vec<String> = (0..1_000).map(|n| format!("span {n}")).collect();
-        let kept: Vec<KeptAttributes> = names
+        let kept: Vec<StoredAttributes> = names
             .iter()
             .map(|name| {
                 builder.name("dropped");
@@ -476,6 +476,6 @@ mod tests {
             kept.iter()
                 .all(|kept| kept.index().get(KeyId(2)) == Some(Value::Int(7)))
         );
-        assert!(size >= kept.iter().map(KeptAttributes::size).sum());
+        assert!(size >= kept.iter().map(StoredAttributes::size).sum());
     }
 }

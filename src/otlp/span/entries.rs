@@ -8,16 +8,16 @@ use super::attribute::{Attribute, Value};
 use super::key_set::KeyId;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct KeptText {
-    pub(super) entries: Vec<KeptEntry>,
+pub(super) struct StoredText {
+    pub(super) entries: Vec<StoredEntry>,
     pub(super) text: String,
 }
 
-/// A [`KeptText`] that is shared before its content is complete, and readable once the content is
+/// A [`StoredText`] that is shared before its content is complete, and readable once the content is
 /// set.
-pub(super) type SharedText = Arc<OnceLock<KeptText>>;
+pub(super) type SharedText = Arc<OnceLock<StoredText>>;
 
-/// The position of one span's entries in a `KeptText`.
+/// The position of one span's entries in a `StoredText`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EntryRange {
     pub(super) first: u32,
@@ -78,7 +78,7 @@ pub(super) const NUMBER_SIZE: usize = 16;
 /// One entry. Suffix and value end where the next entry starts; not storing their ends saves a
 /// third of the memory.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct KeptEntry {
+pub(super) struct StoredEntry {
     /// Start of the suffix in the text; the value follows the suffix.
     pub(super) at: u32,
     pub(super) key: KeyId,
@@ -92,7 +92,7 @@ const INNER: u8 = 1 << 4;
 /// The bit of a value that is not whole.
 const CUT: u8 = 1 << 5;
 
-impl KeptEntry {
+impl StoredEntry {
     pub(super) const SIZE: usize = size_of::<Self>();
 
     #[inline]
@@ -137,16 +137,16 @@ impl KeptEntry {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Entries<'a> {
-    pub(super) entries: &'a [KeptEntry],
+    pub(super) entries: &'a [StoredEntry],
     /// End of the last entry.
     end: u32,
     text: &'a str,
 }
 
-impl KeptText {
+impl StoredText {
     #[inline]
     pub(super) fn size(&self) -> usize {
-        self.entries.capacity() * KeptEntry::SIZE + self.text.capacity()
+        self.entries.capacity() * StoredEntry::SIZE + self.text.capacity()
     }
 
     /// Frees spare capacity if it is more than an eighth.
@@ -174,7 +174,7 @@ impl KeptText {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.entries.len() * KeptEntry::SIZE + self.text.len()
+        self.entries.len() * StoredEntry::SIZE + self.text.len()
     }
 
     pub(super) fn append(&mut self, added: Entries<'_>) -> EntryRange {
@@ -186,7 +186,7 @@ impl KeptText {
         let start = added.entries.first().map_or(0, |entry| entry.at);
         self.text.push_str(added.own_text());
         self.entries
-            .extend(added.entries.iter().map(|entry| KeptEntry {
+            .extend(added.entries.iter().map(|entry| StoredEntry {
                 at: entry.at - start + at,
                 ..*entry
             }));
@@ -208,7 +208,7 @@ impl KeptText {
 
 impl<'a> Entries<'a> {
     /// Creates entries, the last of which ends at the end of `text`.
-    pub(super) fn new(entries: &'a [KeptEntry], text: &'a str) -> Self {
+    pub(super) fn new(entries: &'a [StoredEntry], text: &'a str) -> Self {
         Self {
             entries,
             end: text.len() as u32,
@@ -217,7 +217,7 @@ impl<'a> Entries<'a> {
     }
 
     pub(super) fn size(self) -> usize {
-        self.entries.len() * KeptEntry::SIZE + self.own_text().len()
+        self.entries.len() * StoredEntry::SIZE + self.own_text().len()
     }
 
     pub(super) fn own_text(self) -> &'a str {

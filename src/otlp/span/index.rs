@@ -3,11 +3,11 @@
 use super::TraceId;
 use super::attribute::{Attribute, Value};
 use super::entries::{Entries, Tag};
-use super::kept_attributes::{Event, KeptAttributes};
 use super::key_bits::KeyBits;
 use super::key_set::KeyId;
+use super::stored_attributes::{Event, StoredAttributes};
 
-/// [`KeptAttributes`] with a bit for each present key below [`KeyBits::CAPACITY`]. Looking up an
+/// [`StoredAttributes`] with a bit for each present key below [`KeyBits::CAPACITY`]. Looking up an
 /// absent one of these keys takes constant time; a present key is searched for among the entries.
 /// For most spans, these searches cost less than filling a table of positions.
 #[derive(Debug, Clone, Copy)]
@@ -116,7 +116,7 @@ impl<'a> IndexedAttributes<'a> {
     }
 }
 
-impl KeptAttributes {
+impl StoredAttributes {
     /// Indexes the attributes, for code that looks up many keys.
     #[inline]
     pub fn index(&self) -> IndexedAttributes<'_> {
@@ -127,10 +127,10 @@ impl KeptAttributes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::span::KeptAttributesBuilder;
+    use crate::span::StoredAttributesBuilder;
 
     /// Adds an attribute whose value is the number of its key.
-    fn add(builder: &mut KeptAttributesBuilder, key: u16) {
+    fn add(builder: &mut StoredAttributesBuilder, key: u16) {
         builder.attribute(Attribute {
             key: KeyId(key),
             suffix: "",
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn the_index_finds_every_attribute_that_a_search_finds() {
-        let mut builder = KeptAttributesBuilder::default();
+        let mut builder = StoredAttributesBuilder::default();
         builder.name("span");
         builder.trace_state("a=1");
         add(&mut builder, 500);
@@ -168,7 +168,7 @@ mod tests {
         }
         assert_eq!(index.get(KeyId(7)), Some(Value::Int(7)));
         assert_eq!((index.name(), index.events().count()), ("span", 1));
-        let empty = KeptAttributes::default();
+        let empty = StoredAttributes::default();
         assert_eq!(
             (empty.index().name(), empty.index().events().count()),
             ("", 0)

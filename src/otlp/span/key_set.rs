@@ -14,7 +14,7 @@ impl KeyId {
 
 /// The rule of a key, which states how much of an attribute to store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keep {
+pub enum RetentionRule {
     /// The value, up to `max_value_size` bytes.
     Value,
     /// A call's result or a model's reply, up to `max_value_size`; up to `max_messages_size` if a
@@ -36,7 +36,7 @@ pub enum Keep {
     /// expectations of a span.
     Expectation,
     /// Nothing, until [`KeySet::add`] replaces this rule.
-    Asked,
+    Selected,
     /// Only the presence of the attribute, as an empty string.
     Presence,
     /// No value from a sender. Only the scan writes attributes with this key.
@@ -49,7 +49,7 @@ pub enum Keep {
 pub enum WantedBody {
     /// Nothing, because the record's attributes suffice.
     Not,
-    /// A model's reply, by the rule of [`Keep::Reply`].
+    /// A model's reply, by the rule of [`RetentionRule::Reply`].
     Reply,
     /// A message of the request to a model, without a substring search, because a tool's result
     /// need not mention tools.
@@ -64,14 +64,14 @@ pub struct KeyRule {
     /// single star inside the key matches one word without dots: `llm.*.choices`.
     pub key: &'static str,
     /// The rule of the key.
-    pub keep: Keep,
+    pub rule: RetentionRule,
 }
 
 /// The attributes and events to store, and how much of each. Key numbers are stable: in a set that
 /// extends an older set, each old key retains its number.
 #[derive(Debug, Clone, Default)]
 pub struct KeySet {
-    keys: Vec<(Box<str>, Keep)>,
+    keys: Vec<(Box<str>, RetentionRule)>,
     exact: HashMap<Box<[u8]>, KeyId>,
     /// Keys with a star and prefixes, each with the text that must follow.
     prefixes: Vec<(KeyId, Rest)>,
@@ -88,11 +88,11 @@ pub struct KeySet {
 
 /// The match of an attribute's key in a [`KeySet`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept<'a> {
+pub struct MatchedKey<'a> {
     /// The number of the key or prefix.
     pub key: KeyId,
     /// The rule of the key.
-    pub keep: Keep,
+    pub rule: RetentionRule,
     /// The part of the attribute's key after the prefix; empty if the whole key matched.
     pub suffix: &'a [u8],
 }
@@ -101,7 +101,7 @@ pub struct Kept<'a> {
 #[derive(Debug, Clone, Copy)]
 enum Rest {
     /// Text that contains this text.
-    Holding(&'static str),
+    Containing(&'static str),
     /// A word without dots, followed by this text.
     WordAnd(&'static str),
 }
@@ -114,33 +114,35 @@ impl KeySet {
             match rule.key.split_once('*') {
                 Some((prefix, rest)) => {
                     let rest = match rest.strip_suffix('*') {
-                        Some(text) => Rest::Holding(text),
-                        None if rest.is_empty() => Rest::Holding(rest),
+                        Some(text) => Rest::Containing(text),
+                        None if rest.is_empty() => Rest::Containing(rest),
                         None => Rest::WordAnd(rest),
                     };
-                    keys.add_prefix(prefix, rest, rule.keep)
+                    keys.add_prefix(prefix, rest, rule.rule)
                 }
                 None if rule.key.ends_with('.') => {
-                    keys.add_prefix(rule.key, Rest::Holding(""), rule.keep)
+                    keys.add_prefix(rule.key, Rest::Containing(""), rule.rule)
                 }
-                None => keys.add(rule.key, rule.keep),
+                None => keys.add(rule.key, rule.rule),
             };
         }
         keys
     }
 
     /// Adds a key if it is new, and returns its number. A known key retains its rule, unless the
-    /// rule is [`Keep::Asked`]. A set has at most 65,535 keys; further keys are not stored.
-    pub fn add(&mut self, key: &str, keep: Keep) -> KeyId {
+    /// rule is [`RetentionRule::Selected`]. A set has at most 65,535 keys; further keys are not
+    /// stored.
+    pub fn add(&mut self, key: &str, rule: RetentionRule) -> KeyId {
         if let Some(&id) = self.exact.get(key.as_bytes()) {
-            if let Some((_, rule @ Keep::Asked)) = self.keys.get_mut(usize::from(id.0)) {
-                *rule = keep;
+            if let Some((_, known @ RetentionRule::Selected)) = self.keys.get_mut(usize::from(id.0))
+            {
+                *known = rule;
             }
             return id;
         }
         let id = self.next_id();
         if id != KeyId::NONE {
-            self.keys.push((key.into(), keep));
+            self.keys.push((key.into(), rule));
             self.exact.insert(key.as_bytes().into(), id);
         }
         id
@@ -184,29 +186,31 @@ impl KeySet {
 
     /// Returns the match of a key, if senders' attributes are stored under it. The key is bytes,
     /// because the scan looks up event names before it validates them as UTF-8.
-    pub fn find<'a>(&self, key: &'a [u8]) -> Option<Kept<'a>> {
+    pub fn find<'a>(&self, key: &'a [u8]) -> Option<MatchedKey<'a>> {
         if let Some(&id) = self.exact.get(key) {
-            let keep = self.keys[usize::from(id.0)].1;
-            return (!matches!(keep, Keep::Asked | Keep::Own)).then_some(Kept {
-                key: id,
-                keep,
-                suffix: b"",
-            });
+            let rule = self.keys[usize::from(id.0)].1;
+            return (!matches!(rule, RetentionRule::Selected | RetentionRule::Own)).then_some(
+                MatchedKey {
+                    key: id,
+                    rule,
+                    suffix: b"",
+                },
+            );
         }
         self.prefixes.iter().find_map(|&(id, rest)| {
-            let (prefix, keep) = &self.keys[usize::from(id.0)];
+            let (prefix, rule) = &self.keys[usize::from(id.0)];
             let suffix = rest.suffix(key.strip_prefix(prefix.as_bytes())?)?;
-            Some(Kept {
+            Some(MatchedKey {
                 key: id,
-                keep: *keep,
+                rule: *rule,
                 suffix,
             })
         })
     }
 
-    fn add_prefix(&mut self, prefix: &str, rest: Rest, keep: Keep) -> KeyId {
+    fn add_prefix(&mut self, prefix: &str, rest: Rest, rule: RetentionRule) -> KeyId {
         let id = self.next_id();
-        self.keys.push((prefix.into(), keep));
+        self.keys.push((prefix.into(), rule));
         self.prefixes.push((id, rest));
         id
     }
@@ -222,8 +226,8 @@ impl Rest {
     /// match.
     fn suffix(self, behind: &[u8]) -> Option<&[u8]> {
         match self {
-            Self::Holding("") => Some(behind),
-            Self::Holding(text) => memchr::memmem::find(behind, text.as_bytes()).map(|_| behind),
+            Self::Containing("") => Some(behind),
+            Self::Containing(text) => memchr::memmem::find(behind, text.as_bytes()).map(|_| behind),
             Self::WordAnd(end) => {
                 let word = behind.strip_suffix(end.as_bytes())?;
                 (!word.is_empty() && !word.contains(&b'.')).then_some(b"".as_slice())

@@ -3,9 +3,9 @@
 
 use std::cmp::Ordering;
 
-use super::entries::{Entries, EntryRange, KeptText};
+use super::entries::{Entries, EntryRange, StoredText};
 use super::index::IndexedAttributes;
-use super::kept_attributes::KeptAttributes;
+use super::stored_attributes::StoredAttributes;
 
 /// Initial capacity in bytes. With less, the first spans of each trace would reallocate the text
 /// repeatedly; more would be unused in most traces.
@@ -23,7 +23,7 @@ const LARGE: usize = 1 << 10;
 /// The stored attributes of one trace.
 #[derive(Debug, Clone, Default)]
 pub struct TraceText {
-    kept: KeptText,
+    kept: StoredText,
     /// Bytes of `kept` that belong to no span.
     n_dead: usize,
     /// `None` in most traces, which have no large spans.
@@ -32,7 +32,7 @@ pub struct TraceText {
 
 #[derive(Debug, Clone, Default)]
 struct LargeSpans {
-    texts: Vec<KeptText>,
+    texts: Vec<StoredText>,
     /// Free positions in `texts`.
     free: Vec<u32>,
     size: usize,
@@ -40,12 +40,12 @@ struct LargeSpans {
 
 impl TraceText {
     /// Stores a span's attributes. Returns `None` if the text would exceed 4 GiB.
-    pub fn insert(&mut self, kept: &KeptAttributes) -> Option<EntryRange> {
+    pub fn insert(&mut self, kept: &StoredAttributes) -> Option<EntryRange> {
         let added = kept.entries();
         if added.size() >= LARGE {
             return Some(self.insert_large(added));
         }
-        let KeptText { entries, text } = &mut self.kept;
+        let StoredText { entries, text } = &mut self.kept;
         let (n_bytes, n_entries) = (added.own_text().len(), added.entries.len());
         u32::try_from(text.len() + n_bytes).ok()?;
         if text.capacity() - text.len() < n_bytes {
@@ -60,7 +60,7 @@ impl TraceText {
 
     fn insert_large(&mut self, added: Entries<'_>) -> EntryRange {
         let large = self.large.get_or_insert_default();
-        let text = KeptText::alone(added);
+        let text = StoredText::alone(added);
         large.size += text.size();
         match large.free.pop() {
             Some(idx) => {
@@ -101,7 +101,7 @@ impl TraceText {
     }
 
     /// Compares `kept` with the attributes at `place`.
-    pub fn compare(&self, kept: &KeptAttributes, place: EntryRange) -> Ordering {
+    pub fn compare(&self, kept: &StoredAttributes, place: EntryRange) -> Ordering {
         kept.entries().cmp(&self.entries(place))
     }
 
@@ -127,7 +127,7 @@ impl TraceText {
     pub fn size(&self) -> usize {
         let size_of_large = |large: &LargeSpans| {
             size_of::<LargeSpans>()
-                + large.texts.capacity() * size_of::<KeptText>()
+                + large.texts.capacity() * size_of::<StoredText>()
                 + large.free.capacity() * size_of::<u32>()
                 + large.size
         };
@@ -158,10 +158,10 @@ fn growth(len: usize, first: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::span::KeptAttributesBuilder;
+    use crate::span::StoredAttributesBuilder;
 
-    fn named(name: &str) -> KeptAttributes {
-        let mut builder = KeptAttributesBuilder::default();
+    fn named(name: &str) -> StoredAttributes {
+        let mut builder = StoredAttributesBuilder::default();
         builder.name(name);
         builder.finish()
     }

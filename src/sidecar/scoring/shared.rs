@@ -80,12 +80,12 @@ pub(super) struct OfThread {
     /// The changes of the replicas that this thread has not read yet: the earliest time at which
     /// the first can have happened, and the time at which the last was detected.
     pub(super) peers_changed: Mutex<Option<(Now, Now)>>,
-    held: Held,
+    held: ShareUse,
 }
 
 /// A thread's memory use after its last round.
 #[derive(Debug, Default)]
-struct Held {
+struct ShareUse {
     n_open: AtomicUsize,
     open_size: AtomicUsize,
     n_recent: AtomicUsize,
@@ -158,9 +158,9 @@ impl ScoringState {
     }
 }
 
-// === impl Held ===
+// === impl ShareUse ===
 
-impl Held {
+impl ShareUse {
     fn set(&self, stats: &Stats) {
         self.n_open.store(stats.n_open, Ordering::Relaxed);
         self.open_size.store(stats.open_size, Ordering::Relaxed);

@@ -17,7 +17,7 @@ use super::shared::{Arrived, QueuedSpans, ScoringState};
 use super::shared_traces::{Round, SharedAccess};
 use crate::heap;
 use crate::sidecar::now;
-use crate::sidecar::rebuild::KeptPartition;
+use crate::sidecar::rebuild::JournaledPartition;
 use crate::telemetry::{
     AlarmsPostponed, Heartbeat, JournaledSpansUnread, RevisionsLost, ServiceTorn, SessionsJudged,
     SpansLate, Telemetry, Throttled, TraceHalfArrived, TracesClosed, TracesInMemory, TracesJudged,
@@ -48,7 +48,7 @@ pub(super) struct Worker {
     pub(super) pipeline: Pipeline<SharedAccess>,
     pub(super) judge: Judge,
     /// The thread's journal, if there is one.
-    pub(super) kept: Option<KeptPartition>,
+    pub(super) kept: Option<JournaledPartition>,
     pub(super) heartbeat: Heartbeat,
 }
 
@@ -96,7 +96,7 @@ struct Running<'a> {
     place: Place<'a>,
     inbox: Receiver<Box<Arrived>>,
     pipeline: Pipeline<SharedAccess>,
-    kept: Option<KeptPartition>,
+    kept: Option<JournaledPartition>,
     output: Output<'a>,
     /// The pipeline's time. It is never later than the arrival of a queued batch. Otherwise a trace
     /// with spans in the queue would settle without them while the thread is behind.
@@ -138,7 +138,7 @@ impl Running<'_> {
             kept.need(&mut self.pipeline, below, now().instant);
         }
         report_torn(self.pipeline.take_torn(), &shared.telemetry);
-        self.place.report_held(&self.pipeline);
+        self.place.report_use(&self.pipeline);
         !is_last
     }
 
@@ -285,7 +285,7 @@ impl Running<'_> {
 impl Place<'_> {
     /// Records the thread's memory use and its next due time, and reports the memory use of all
     /// threads.
-    fn report_held(&self, pipeline: &Pipeline<SharedAccess>) {
+    fn report_use(&self, pipeline: &Pipeline<SharedAccess>) {
         let Self { shared, index } = *self;
         let held = shared.hold(index, &pipeline.stats());
         let (cross_traces_size, sessions) =

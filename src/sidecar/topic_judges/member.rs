@@ -408,7 +408,7 @@ impl Member {
             statuses.insert(*number, partition.status(time));
         }
         drop(statuses);
-        self.shared.report_held();
+        self.shared.report_use();
     }
 
     fn commit_if_due(&mut self) {
@@ -565,7 +565,7 @@ impl Member {
             statuses.remove(number);
         }
         drop(statuses);
-        self.shared.report_held();
+        self.shared.report_use();
     }
 }
 

@@ -372,7 +372,7 @@ async fn a_revision_never_overtakes_an_older_one_on_a_disk_that_refuses() {
         Arc::new(Notebook::default()),
         &telemetry,
     );
-    let queue = queue.kept_in(&log, Outlet::Lane(3));
+    let queue = queue.journaled_in(&log, Outlet::Lane(3));
     let targets = [ApiTarget {
         method: hyper::Method::POST,
         path: "/".to_owned(),
@@ -390,8 +390,8 @@ async fn a_revision_never_overtakes_an_older_one_on_a_disk_that_refuses() {
         queue.send(of_trace(n_items), Ticket::default());
         eventually("the score is journaled", || {
             let state = queue.state();
-            let end = state.on_disk.as_ref().map(OnDisk::end);
-            (end == Some(n_records) && state.n_keeping == 0).then_some(())
+            let end = state.on_disk.as_ref().map(Backlog::end);
+            (end == Some(n_records) && state.n_appending == 0).then_some(())
         })
         .await;
     };

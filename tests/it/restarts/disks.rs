@@ -174,7 +174,7 @@ impl Received {
     }
 }
 
-/// The input of a run of the program with a fault and of a second run without a fault.
+/// The input of two starts of the program, of which only the first has a fault of the disk.
 struct Case<'a> {
     folder: &'a Path,
     journal: PathBuf,

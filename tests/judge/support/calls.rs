@@ -9,7 +9,7 @@ use judge::extract::{
     AgentRun, CASE_ID, CRITERIA, CallUncertainty, CapturedParts, EXPECT, ExpectationAttributes,
     ModelUse, Payload, StatedValue, Subject, Tokens, ToolCall, Trajectory, set_captured,
 };
-use otlp::span::{KeptAttributes, Resource, SpanId, TraceId};
+use otlp::span::{Resource, SpanId, StoredAttributes, TraceId};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -126,7 +126,7 @@ fn model_use(written: &Written) -> ModelUse {
         n_calls,
         n_certain: n_calls,
         from_agent: written.total.is_some(),
-        is_usage_kept: true,
+        is_usage_stored: true,
         others_have_models: written.others_have_models,
         input: tokens(&|[input, _]| *input),
         output: tokens(&|[_, output]| *output),
@@ -139,7 +139,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
     let resource = Arc::new(Resource {
         encoded: Box::default(),
         service: written.service.as_str().into(),
-        kept: KeptAttributes::default(),
+        kept: StoredAttributes::default(),
     });
     let subject = |name: &str, at: usize, attributes: Vec<(Arc<str>, Arc<str>)>| Subject {
         span_id: SpanId::try_new(&(at as u64 + 1).to_be_bytes()).expect("not zero"),

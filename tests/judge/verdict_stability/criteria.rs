@@ -1,6 +1,5 @@
 //! Criteria about calls that a trace contains, and about calls that it does not contain: some for
-//! each evaluator, and more for results that can be certain early. Criteria that do not load are
-//! skipped.
+//! each evaluator, and more for results that can be certain early.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

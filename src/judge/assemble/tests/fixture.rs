@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use otlp::span::{
-    EntryRange, KeptAttributes, KeptAttributesBuilder, Now, PeerId, Resource, Span, SpanId,
-    SpanRow, TraceId,
+    EntryRange, Now, PeerId, Resource, Span, SpanId, SpanRow, StoredAttributes,
+    StoredAttributesBuilder, TraceId,
 };
 
 use crate::assemble::{
@@ -68,8 +68,8 @@ pub(super) fn span_id(n: u64) -> SpanId {
     SpanId::try_new(&n.to_be_bytes()).unwrap()
 }
 
-pub(super) fn kept(name: &str) -> KeptAttributes {
-    let mut builder = KeptAttributesBuilder::default();
+pub(super) fn kept(name: &str) -> StoredAttributes {
+    let mut builder = StoredAttributesBuilder::default();
     builder.name(name);
     builder.finish()
 }
@@ -87,7 +87,7 @@ pub(super) fn span(id: u64) -> Sent {
         resource: Arc::new(Resource {
             encoded: Box::default(),
             service: "shop".into(),
-            kept: KeptAttributes::default(),
+            kept: StoredAttributes::default(),
         }),
         kept: kept("span"),
     };

@@ -74,8 +74,8 @@ pub(crate) enum Known<T> {
 /// The outcome of following a path in all calls read so far.
 struct Followed {
     led: Tri,
-    /// The first call that lacks a value at the path, or at the path in one element, and the
-    /// reason, such as "missing".
+    /// The first call that has no value at the path, or none in an element that a `*` of the path
+    /// selects, and the reason, such as "missing".
     lacking: Option<(usize, &'static str)>,
 }
 

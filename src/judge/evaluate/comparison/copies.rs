@@ -1,4 +1,4 @@
-//! Finds literal copies of texts from one value in another, character by character.
+//! Finds literal copies of texts from one value in another.
 
 use hashbrown::HashMap;
 use memchr::memmem;

@@ -1,4 +1,4 @@
-//! Lists expected calls and calls side by side, and describes the list in a text.
+//! Lists the expected and the actual calls side by side, and describes the list in a text.
 
 use std::fmt::Write as _;
 

@@ -271,7 +271,7 @@ pub(crate) enum UnknownTokens {
     /// The totals that agents recorded do not show whether the limit was exceeded.
     Totals,
     /// The tokens were not stored, because no criterion read tokens when the run arrived.
-    NotKept,
+    NotStored,
     /// Some model calls recorded no usage, or only a part of it. `what` is text such as "recorded
     /// no usage".
     Unrecorded { n_calls: u32, what: &'static str },

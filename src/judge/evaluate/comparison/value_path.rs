@@ -90,7 +90,7 @@ impl ValuePath {
         let part = call.part(self.of_result);
         match part.payload {
             Some(payload) => {
-                let (json, incomplete) = payload.as_far_as_kept()?;
+                let (json, incomplete) = payload.as_far_as_stored()?;
                 Some(self.follow(json, incomplete))
             }
             None => part.is_captured.then(PathValues::of_nothing),

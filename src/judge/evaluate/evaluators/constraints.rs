@@ -395,7 +395,7 @@ impl Evaluate for Constraints {
             rules.push(details);
         }
         if violations.is_empty() {
-            violations = vec![self.kept_text(found)];
+            violations = vec![self.stored_text(found)];
         } else if violations.len() > MAX_DESCRIBED {
             let n_more = violations.len() - MAX_DESCRIBED;
             violations.truncate(MAX_DESCRIBED);
@@ -455,7 +455,7 @@ impl Constraints {
     }
 
     /// Returns text such as "2 rules kept, 5 activations".
-    fn kept_text(&self, found: &[RuleFound]) -> String {
+    fn stored_text(&self, found: &[RuleFound]) -> String {
         let n_activations: usize = found.iter().map(|found| found.n_activations).sum();
         if n_activations > 0 {
             let kept = found

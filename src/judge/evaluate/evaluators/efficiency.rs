@@ -68,7 +68,7 @@ use crate::extract::Trajectory;
 /// unrecorded model calls. Exception: if one of the service's latest 200 traces has a model span,
 /// `max_model_calls` counts 0 calls (not with `assemble.peers` or spans from Kafka).
 /// [conventions.md](conventions.md#shared-attributes) lists the attributes that are read. A sidecar
-/// stores them only while a criterion has a limit on models.
+/// stores them once a criterion or an expectation has a limit on models.
 ///
 /// Input tokens include cached tokens, as the OpenTelemetry conventions require. If a producer
 /// excludes cached tokens, spanscore notices only if a span has more cached tokens than input

@@ -133,7 +133,7 @@ pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory, explain: &Expl
         missing.unknown_tokens.map(|unknown| match unknown {
             UnknownTokens::NoModel => "no model span was seen".to_owned(),
             UnknownTokens::Totals => "the totals that agents recorded do not decide it".to_owned(),
-            UnknownTokens::NotKept => {
+            UnknownTokens::NotStored => {
                 "no criterion read the tokens of models when this run was seen".to_owned()
             }
             UnknownTokens::Unrecorded { n_calls, what } => {

@@ -479,8 +479,8 @@ impl<'a> EffortLook<'a> {
             let missing = &mut self.reader.captured.missing;
             missing.unknown_tokens = missing.unknown_tokens.or(if !is_seen {
                 Some(UnknownTokens::NoModel)
-            } else if n_without > 0 && !used.is_usage_kept {
-                Some(UnknownTokens::NotKept)
+            } else if n_without > 0 && !used.is_usage_stored {
+                Some(UnknownTokens::NotStored)
             } else if n_without > 0 {
                 let has_neither = [used.input, used.output].map(|side| side.n_without)
                     == [used.total.n_without; 2];

@@ -1,6 +1,8 @@
 //! Classifies an arriving span and prunes its attributes according to its class.
 
-use otlp::span::{KeptAttributesBuilder, KeySet, ScopeHash, Span, SpanAdmission, SpanClass, Value};
+use otlp::span::{
+    KeySet, ScopeHash, Span, SpanAdmission, SpanClass, StoredAttributesBuilder, Value,
+};
 
 use super::keys;
 use super::log_records::place;
@@ -15,7 +17,7 @@ impl SpanAdmission for Recogniser {
 
     /// Returns false for spanscore's own scores and for log records that `place` rejects.
     /// Classifies a span that is not a log record, and cuts or drops its long values.
-    fn admit(&self, span: &mut Span, kept: &mut KeptAttributesBuilder) -> bool {
+    fn admit(&self, span: &mut Span, kept: &mut StoredAttributesBuilder) -> bool {
         if span.is_record {
             return place(span, kept).is_some();
         }

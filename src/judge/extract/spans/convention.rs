@@ -97,7 +97,7 @@ pub(crate) struct Prune {
     pub(crate) key: KeyId,
     pub(crate) applies_to: fn(&View<'_>, SpanClass) -> bool,
     /// Returns the part of the text to store; `None` drops the attribute.
-    pub(crate) keep: fn(&str) -> Option<&str>,
+    pub(crate) shorten: fn(&str) -> Option<&str>,
 }
 
 /// Corrects roles that depend on several spans of a trace.

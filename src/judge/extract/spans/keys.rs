@@ -1,7 +1,7 @@
 //! The table of the attributes and events that extraction reads. The scan stores them, and the
 //! attributes that settings and criteria name.
 
-use otlp::span::{Keep, KeyBits, KeyId, KeyRule};
+use otlp::span::{KeyBits, KeyId, KeyRule, RetentionRule};
 
 /// The purpose of a key's value. It decides which keys identify a span's kind, and which values are
 /// pruned from spans that do not need them.
@@ -29,7 +29,7 @@ enum Class {
 /// Declares the table. A row consists of a constant (its id is the row's position), the key, the
 /// form in which the scan stores the value, and the value's class.
 macro_rules! keys {
-    ($($(#[doc = $section:literal])* $name:ident = $key:literal $keep:ident $class:ident,)*) => {
+    ($($(#[doc = $section:literal])* $name:ident = $key:literal $rule:ident $class:ident,)*) => {
         #[expect(
             non_camel_case_types,
             clippy::upper_case_acronyms,
@@ -40,7 +40,7 @@ macro_rules! keys {
         $($(#[doc = $section])* pub(crate) const $name: KeyId = KeyId(Row::$name as u16);)*
 
         pub(super) const RULES: &[KeyRule] =
-            &[$(KeyRule { key: $key, keep: Keep::$keep }),*];
+            &[$(KeyRule { key: $key, rule: RetentionRule::$rule }),*];
 
         const CLASSES: &[(KeyId, Class)] = &[$(($name, Class::$class)),*];
     };
@@ -211,34 +211,34 @@ keys! {
     LOST_REQUEST = "spanscore.lost.request" Own Message,
 
     // Input and output tokens of a model.
-    INPUT_USAGE = "gen_ai.usage.input_tokens" Asked Usage,
-    PROMPT_USAGE = "gen_ai.usage.prompt_tokens" Asked Usage,
-    OI_PROMPT_USAGE = "llm.token_count.prompt" Asked Usage,
-    LLM_PROMPT_USAGE = "llm.usage.prompt_tokens" Asked Usage,
-    AI_INPUT_USAGE = "ai.usage.inputTokens" Asked Usage,
-    AI_PROMPT_USAGE = "ai.usage.promptTokens" Asked Usage,
-    OUTPUT_USAGE = "gen_ai.usage.output_tokens" Asked Usage,
-    COMPLETION_USAGE = "gen_ai.usage.completion_tokens" Asked Usage,
-    OI_COMPLETION_USAGE = "llm.token_count.completion" Asked Usage,
-    LLM_COMPLETION_USAGE = "llm.usage.completion_tokens" Asked Usage,
-    AI_OUTPUT_USAGE = "ai.usage.outputTokens" Asked Usage,
-    AI_COMPLETION_USAGE = "ai.usage.completionTokens" Asked Usage,
-    CACHE_READ = "gen_ai.usage.cache_read.input_tokens" Asked Usage,
-    CACHE_READ_FLAT = "gen_ai.usage.cache_read_input_tokens" Asked Usage,
-    OI_CACHE_READ = "llm.token_count.prompt_details.cache_read" Asked Usage,
-    AI_CACHE_READ = "ai.usage.inputTokenDetails.cacheReadTokens" Asked Usage,
-    AI_CACHED = "ai.usage.cachedInputTokens" Asked Usage,
-    CACHE_WRITE = "gen_ai.usage.cache_write.input_tokens" Asked Usage,
-    CACHE_CREATION = "gen_ai.usage.cache_creation.input_tokens" Asked Usage,
-    CACHE_CREATION_FLAT = "gen_ai.usage.cache_creation_input_tokens" Asked Usage,
-    OI_CACHE_WRITE = "llm.token_count.prompt_details.cache_write" Asked Usage,
-    AI_CACHE_WRITE = "ai.usage.inputTokenDetails.cacheWriteTokens" Asked Usage,
-    TOTAL_USAGE = "gen_ai.usage.total_tokens" Asked Usage,
-    OI_TOTAL_USAGE = "llm.token_count.total" Asked Usage,
-    LLM_TOTAL_USAGE = "llm.usage.total_tokens" Asked Usage,
-    AI_TOTAL_USAGE = "ai.usage.totalTokens" Asked Usage,
+    INPUT_USAGE = "gen_ai.usage.input_tokens" Selected Usage,
+    PROMPT_USAGE = "gen_ai.usage.prompt_tokens" Selected Usage,
+    OI_PROMPT_USAGE = "llm.token_count.prompt" Selected Usage,
+    LLM_PROMPT_USAGE = "llm.usage.prompt_tokens" Selected Usage,
+    AI_INPUT_USAGE = "ai.usage.inputTokens" Selected Usage,
+    AI_PROMPT_USAGE = "ai.usage.promptTokens" Selected Usage,
+    OUTPUT_USAGE = "gen_ai.usage.output_tokens" Selected Usage,
+    COMPLETION_USAGE = "gen_ai.usage.completion_tokens" Selected Usage,
+    OI_COMPLETION_USAGE = "llm.token_count.completion" Selected Usage,
+    LLM_COMPLETION_USAGE = "llm.usage.completion_tokens" Selected Usage,
+    AI_OUTPUT_USAGE = "ai.usage.outputTokens" Selected Usage,
+    AI_COMPLETION_USAGE = "ai.usage.completionTokens" Selected Usage,
+    CACHE_READ = "gen_ai.usage.cache_read.input_tokens" Selected Usage,
+    CACHE_READ_FLAT = "gen_ai.usage.cache_read_input_tokens" Selected Usage,
+    OI_CACHE_READ = "llm.token_count.prompt_details.cache_read" Selected Usage,
+    AI_CACHE_READ = "ai.usage.inputTokenDetails.cacheReadTokens" Selected Usage,
+    AI_CACHED = "ai.usage.cachedInputTokens" Selected Usage,
+    CACHE_WRITE = "gen_ai.usage.cache_write.input_tokens" Selected Usage,
+    CACHE_CREATION = "gen_ai.usage.cache_creation.input_tokens" Selected Usage,
+    CACHE_CREATION_FLAT = "gen_ai.usage.cache_creation_input_tokens" Selected Usage,
+    OI_CACHE_WRITE = "llm.token_count.prompt_details.cache_write" Selected Usage,
+    AI_CACHE_WRITE = "ai.usage.inputTokenDetails.cacheWriteTokens" Selected Usage,
+    TOTAL_USAGE = "gen_ai.usage.total_tokens" Selected Usage,
+    OI_TOTAL_USAGE = "llm.token_count.total" Selected Usage,
+    LLM_TOTAL_USAGE = "llm.usage.total_tokens" Selected Usage,
+    AI_TOTAL_USAGE = "ai.usage.totalTokens" Selected Usage,
     // This key distinguishes model calls that were made at the same time.
-    RESPONSE_ID = "gen_ai.response.id" Asked Usage,
+    RESPONSE_ID = "gen_ai.response.id" Selected Usage,
 
     // Events and their attributes.
     EXCEPTION = "exception" Presence Field,
@@ -322,7 +322,9 @@ pub(crate) const USAGE: KeyBits = of_class(Class::Usage);
 
 /// Returns the names of [`USAGE`].
 pub(super) fn usage_keys() -> impl Iterator<Item = &'static str> {
-    let rows = RULES.iter().filter(|rule| rule.keep == Keep::Asked);
+    let rows = RULES
+        .iter()
+        .filter(|rule| rule.rule == RetentionRule::Selected);
     rows.map(|rule| rule.key)
 }
 

@@ -2,7 +2,7 @@
 //! prompt or session, so that the pipeline treats it like any span. A model's messages join the
 //! trace that the record names.
 
-use otlp::span::{KeptAttributesBuilder, Span, SpanId, Status, TraceId, Value, WantedBody};
+use otlp::span::{Span, SpanId, Status, StoredAttributesBuilder, TraceId, Value, WantedBody};
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 
@@ -31,7 +31,7 @@ fn is_message_event(name: &str) -> bool {
 /// messages gets the class of a model's span; any other record reports a call. Returns `None` for a
 /// call that names neither prompt nor session, for messages without a trace id or span id, and for
 /// a complete tool result without the id of its call.
-pub(super) fn place(record: &mut Span, kept: &mut KeptAttributesBuilder) -> Option<()> {
+pub(super) fn place(record: &mut Span, kept: &mut StoredAttributesBuilder) -> Option<()> {
     let view = View::new(kept.current(), record);
     if is_message_event(view.name()) {
         place_messages(record, kept)
@@ -62,7 +62,7 @@ fn place_call(record: &mut Span, view: &View<'_>) -> Option<()> {
     Some(())
 }
 
-fn place_messages(record: &mut Span, kept: &mut KeptAttributesBuilder) -> Option<()> {
+fn place_messages(record: &mut Span, kept: &mut StoredAttributesBuilder) -> Option<()> {
     let view = View::new(kept.current(), record);
     record.trace_id = view.named_trace()?;
     record.parent_id?;

@@ -12,10 +12,10 @@ pub(crate) mod shared_keys;
 pub(crate) mod usage;
 
 pub(crate) mod expectation_keys;
-pub(crate) mod kept_keys;
 pub(crate) mod log_records;
 pub(crate) mod prune;
 pub(crate) mod recognise;
+pub(crate) mod stored_keys;
 pub(crate) mod watch;
 
 pub(crate) mod admit;

@@ -3,7 +3,7 @@
 //! calls nor runs (except replies with calls), and all messages of a model's request except new
 //! tool results. The `Prune` rules of conventions take precedence.
 
-use otlp::span::{Attribute, KeptAttributesBuilder, SpanClass, Value, cut_at_char};
+use otlp::span::{Attribute, SpanClass, StoredAttributesBuilder, Value, cut_at_char};
 use smallvec::SmallVec;
 
 use super::conventions::{ConventionId, prunes};
@@ -18,9 +18,9 @@ pub(super) fn pruning(
     view: &View<'_>,
     class: SpanClass,
     max_value_size: usize,
-) -> impl FnOnce(&mut KeptAttributesBuilder) + use<> {
+) -> impl FnOnce(&mut StoredAttributesBuilder) + use<> {
     let run = ConventionId::from_number(class.recognition.agent);
-    let holds_run = run.is_some_and(|convention| convention.get().conversation.is_some());
+    let has_run = run.is_some_and(|convention| convention.get().conversation.is_some());
     let requests = Requests::new(view);
     let rules: SmallVec<[_; 2]> = prunes()
         .filter(|rule| (rule.applies_to)(view, class))
@@ -31,11 +31,11 @@ pub(super) fn pruning(
             |attribute| {
                 let rule = rules.iter().find(|rule| rule.key == attribute.key);
                 if let (Some(rule), Value::Str(text)) = (rule, attribute.value) {
-                    let value = Value::Str((rule.keep)(text)?);
+                    let value = Value::Str((rule.shorten)(text)?);
                     return Some(Attribute { value, ..attribute });
                 }
                 let kept = payload(attribute, class, requests)?;
-                let is_reply = class.model || holds_run;
+                let is_reply = class.model || has_run;
                 Some(if is_reply { kept } else { with_short_result(kept, max_value_size) })
             },
             // Some SDKs repeat the whole conversation in events; only `gen_ai.choice` is the
@@ -47,7 +47,7 @@ pub(super) fn pruning(
 
 /// Cuts the results of a call to `max_size` bytes. The scan does not cut long values that mention
 /// tools, because they may be a model's reply.
-pub(super) fn cut_results(kept: &mut KeptAttributesBuilder, max_size: usize) {
+pub(super) fn cut_results(kept: &mut StoredAttributesBuilder, max_size: usize) {
     if kept.current_size() > max_size {
         kept.retain(
             keys::is_result,

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
-use otlp::span::{Keep, KeyId, KeySet, Recognition};
+use otlp::span::{KeyId, KeySet, Recognition, RetentionRule};
 
 use super::convention::{Convention, SpanCall};
 use super::conventions::{ConventionId, candidates, tool_name};
 use super::expectation_keys::{ExpectationKeys, SpanExpectationPolicy};
-use super::kept_keys::kept_keys;
 use super::keys;
+use super::stored_keys::stored_keys;
 use super::view::{View, attribute_text};
 use super::watch::AlarmWatch;
 use crate::extract::settings::{CustomConvention, SpanKind, Tools};
@@ -36,13 +36,13 @@ pub struct Recogniser {
     /// The version of `tools`, counted from 1; 0 once the counter has overflowed. A stored
     /// recognition of another version is outdated.
     recogniser_version: u8,
-    kept_since: KeptSince,
+    stored_since: StoredSince,
 }
 
 /// The recogniser version since which the scan has stored every attribute that `tools` names. A
 /// span scanned earlier may be a call that cannot be recognised.
 #[derive(Debug, Clone, Copy)]
-struct KeptSince {
+struct StoredSince {
     /// The first version under which the scan stored all these attributes from the start.
     version: u8,
     /// Number of keys at the start of that version. Selectors can add keys within a version.
@@ -94,9 +94,9 @@ impl Recogniser {
     ) -> Self {
         let readable: Vec<&str> = readable.into_iter().collect();
         let previous_keys = previous.map(|previous| &previous.keys);
-        let mut keys = kept_keys(tools, readable.iter().copied(), previous_keys);
+        let mut keys = stored_keys(tools, readable.iter().copied(), previous_keys);
         let mut names = tools.attributes();
-        let are_kept = |since: &KeptSince| {
+        let are_kept = |since: &StoredSince| {
             names.all(|name| {
                 keys.id(name)
                     .is_some_and(|id| usize::from(id.0) < since.n_keys)
@@ -111,8 +111,8 @@ impl Recogniser {
             Some(previous) if previous.tools == *tools => previous.recogniser_version,
             Some(previous) => previous.recogniser_version.wrapping_add(1),
         };
-        let known_since = previous.map(|previous| previous.kept_since);
-        let kept_since = known_since.filter(are_kept).unwrap_or(KeptSince {
+        let known_since = previous.map(|previous| previous.stored_since);
+        let stored_since = known_since.filter(are_kept).unwrap_or(StoredSince {
             version: recogniser_version,
             n_keys: keys.len(),
         });
@@ -141,7 +141,7 @@ impl Recogniser {
             reads_usage: previous.is_some_and(|previous| previous.reads_usage),
             watch: None,
             recogniser_version,
-            kept_since,
+            stored_since,
         }
     }
 
@@ -156,7 +156,7 @@ impl Recogniser {
     pub fn with_usage(mut self, is_read: bool) -> Self {
         if is_read && !self.reads_usage {
             for key in keys::usage_keys() {
-                self.keys.add(key, Keep::Value);
+                self.keys.add(key, RetentionRule::Value);
             }
         }
         self.reads_usage |= is_read;
@@ -201,7 +201,7 @@ impl Recogniser {
 
     /// Returns true if the span was scanned before a reload that added attributes of calls.
     pub(crate) fn reads_more_than_is_kept(&self, note: Recognition) -> bool {
-        (1..self.kept_since.version).contains(&note.recogniser_version)
+        (1..self.stored_since.version).contains(&note.recogniser_version)
     }
 
     pub(crate) fn ignores(&self, name: &str) -> bool {

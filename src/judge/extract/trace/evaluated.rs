@@ -66,14 +66,14 @@ fn shows_hole(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
 /// span. So is a span with a remote parent if it is no tool call and an agent run or a model call
 /// is at or below it.
 fn is_top_span(roles: &SpanRoles<'_>) -> impl Fn(SpanIdx) -> bool {
-    let mut holds_agent = vec![false; roles.spans.len()];
+    let mut has_agent = vec![false; roles.spans.len()];
     for run in &roles.runs {
-        holds_agent[run.span] = true;
+        has_agent[run.span] = true;
     }
     for &span_idx in roles.tree.parents_first.iter().rev() {
-        holds_agent[span_idx] |= roles.roles[span_idx].model_of == Some(span_idx);
+        has_agent[span_idx] |= roles.roles[span_idx].model_of == Some(span_idx);
         if let Some(parent) = roles.tree.parent[span_idx] {
-            holds_agent[parent] |= holds_agent[span_idx];
+            has_agent[parent] |= has_agent[span_idx];
         }
     }
     move |span_idx| {
@@ -81,7 +81,7 @@ fn is_top_span(roles: &SpanRoles<'_>) -> impl Fn(SpanIdx) -> bool {
         span.parent_id.is_none()
             || (span.parent_is_remote()
                 && roles.recognised[span_idx].call.is_none()
-                && holds_agent[span_idx])
+                && has_agent[span_idx])
     }
 }
 

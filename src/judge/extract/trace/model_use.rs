@@ -27,20 +27,20 @@ impl ModelUses {
         gates: Option<&Gates<'_>>,
     ) -> Self {
         let unseen = ModelUse {
-            is_usage_kept: recogniser.reads_usage,
+            is_usage_stored: recogniser.reads_usage,
             ..ModelUse::default()
         };
         let mut uses = Self {
             of_trace: unseen,
             of_runs: vec![unseen; roles.runs.len()],
         };
-        let holds_model = runs_that_hold_models(roles);
+        let has_model = runs_that_hold_models(roles);
         let has_usage = roles.present.intersects(keys::USAGE);
         let beside = calls_beside(roles);
         let mut of_inner = None;
         for (call, role) in roles.roles.iter().enumerate() {
             // A model span that is also an agent run records the total of the models within it.
-            let is_total = |run: usize| roles.runs[run].span == call && holds_model[run];
+            let is_total = |run: usize| roles.runs[run].span == call && has_model[run];
             let is_other = beside.is_certain.get(&call).copied();
             let is_counted = role.model_of == Some(call) || is_other.is_some();
             if !is_counted || role.own_run.is_some_and(is_total) {
@@ -81,7 +81,7 @@ impl ModelUses {
             }
         }
         if has_usage {
-            uses.add_totals(roles, evaluated, &holds_model, gates.is_some());
+            uses.add_totals(roles, evaluated, &has_model, gates.is_some());
         }
         uses
     }
@@ -93,7 +93,7 @@ impl ModelUses {
         &mut self,
         roles: &SpanRoles<'_>,
         evaluated: SpanIdx,
-        holds_model: &[bool],
+        has_model: &[bool],
         cut_short: bool,
     ) {
         let has_models = self.of_trace.n_calls > 0;
@@ -102,14 +102,14 @@ impl ModelUses {
             add_total(&mut self.of_trace, total, !cut_short);
         }
         let totals = totals_of_runs(roles);
-        let mut holds_run = vec![false; totals.len()];
+        let mut has_run = vec![false; totals.len()];
         let mut is_covered = vec![false; totals.len()];
         for &span_idx in &roles.tree.parents_first {
             if let Some(run) = roles.roles[span_idx].own_run
                 && let Some(parent) = roles.runs[run].parent
             {
-                holds_run[parent] = true;
-                let is_total = totals[parent].is_some() && !holds_model[parent];
+                has_run[parent] = true;
+                let is_total = totals[parent].is_some() && !has_model[parent];
                 is_covered[run] = is_covered[parent] || is_total;
             }
         }
@@ -117,10 +117,10 @@ impl ModelUses {
             if self.of_runs[run].n_calls == 0 {
                 // The total of a run that contains other runs may or may not include the tokens of
                 // those runs.
-                let is_alone = !holds_run[run] && !holds_model[run];
+                let is_alone = !has_run[run] && !has_model[run];
                 add_total(&mut self.of_runs[run], total, is_alone && !cut_short);
             }
-            if is_covered[run] || holds_model[run] {
+            if is_covered[run] || has_model[run] {
                 continue;
             }
             let is_topmost = roles.runs[run].parent.is_none();
@@ -157,15 +157,15 @@ fn add_total(model_use: &mut ModelUse, total: Option<Usage>, is_certain: bool) {
 
 /// Returns true for each run that contains a model span other than its own.
 fn runs_that_hold_models(roles: &SpanRoles<'_>) -> Vec<bool> {
-    let mut holds_model = vec![false; roles.runs.len()];
+    let mut has_model = vec![false; roles.runs.len()];
     for (span, role) in roles.recognised.iter().zip(&roles.roles) {
         let mut run = role.run_above.filter(|_| span.is_model);
-        while let Some(holder) = run.filter(|run| !holds_model[*run]) {
-            holds_model[holder] = true;
+        while let Some(holder) = run.filter(|run| !has_model[*run]) {
+            has_model[holder] = true;
             run = roles.runs[holder].parent;
         }
     }
-    holds_model
+    has_model
 }
 
 /// Returns the total that each agent run recorded, from its outermost span with a total.

@@ -47,7 +47,8 @@ pub(crate) struct SpanRoles<'a> {
 pub(crate) struct Role<'a> {
     /// The convention that recognised the span; empty if there is none.
     pub(crate) convention: &'a str,
-    /// The convention that recognised the span as an agent run, even if it is not one.
+    /// The built-in convention that recognised the span as an agent run. Stays set if `refine` then
+    /// decides that the span is no run.
     run_convention: Option<ConventionId>,
     pub(crate) excluded: Option<Exclusion>,
     /// The run that the span starts or continues.

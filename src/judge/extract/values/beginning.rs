@@ -3,12 +3,12 @@
 use serde_json::Value;
 
 use super::payload::parse;
-use crate::extract::tool_call::{Beginning, KeptPart, Payload};
+use crate::extract::tool_call::{Beginning, Payload, StoredPart};
 
 impl Payload {
     /// Returns the value, or the prefix of a cut value together with its incomplete inner values,
     /// the outermost first. `None` if the prefix is unusable.
-    pub(crate) fn as_far_as_kept(&self) -> Option<(&Value, Vec<&Value>)> {
+    pub(crate) fn as_far_as_stored(&self) -> Option<(&Value, Vec<&Value>)> {
         if !self.is_cut() {
             return Some((self.json(), Vec::new()));
         }
@@ -29,17 +29,17 @@ impl Payload {
 
 impl Beginning {
     /// Parses the stored prefix of a cut value; `None` for a whole value or an unusable prefix.
-    fn new(text: &str, kept: KeptPart) -> Option<Self> {
+    fn new(text: &str, kept: StoredPart) -> Option<Self> {
         match kept {
-            KeptPart::Whole | KeptPart::Unreadable => None,
-            KeptPart::BeginningOfText => Some(Self::of_text(text)),
-            KeptPart::Beginning if text.trim_start().starts_with(['{', '[']) => {
+            StoredPart::Whole | StoredPart::Unreadable => None,
+            StoredPart::BeginningOfText => Some(Self::of_text(text)),
+            StoredPart::Beginning if text.trim_start().starts_with(['{', '[']) => {
                 let (json, path) = closed(text.trim_start())?;
                 let (json, kept) = parse(&json);
-                let is_json = kept == KeptPart::Whole && !json.is_string();
+                let is_json = kept == StoredPart::Whole && !json.is_string();
                 is_json.then_some(Self { json, path })
             }
-            KeptPart::Beginning => {
+            StoredPart::Beginning => {
                 // The prefix of a JSON string, number or word proves nothing.
                 let may_be_scalar =
                     text.trim_start().starts_with('"') || !text.bytes().any(is_not_of_scalar);
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     fn beginning(text: &str) -> Payload {
-        Payload::read(text, Value::Null, KeptPart::Beginning)
+        Payload::read(text, Value::Null, StoredPart::Beginning)
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
             ("some log line", json!("some log line"), 1),
         ] {
             let payload = beginning(text);
-            let (json, incomplete) = payload.as_far_as_kept().unwrap();
+            let (json, incomplete) = payload.as_far_as_stored().unwrap();
             assert_eq!(*json, expected, "{text}");
             assert_eq!(incomplete.len(), n_incomplete, "{text}");
         }
@@ -208,11 +208,11 @@ mod tests {
         for text in [
             "", "12", "-1.5e", "nul", "\"quoted", "[INFO] x", "{'a': 1", "{}", &deep,
         ] {
-            assert!(beginning(text).as_far_as_kept().is_none(), "{text}");
+            assert!(beginning(text).as_far_as_stored().is_none(), "{text}");
         }
         let broken = beginning("{\"a\": \"\n");
         assert!(
-            broken.as_far_as_kept().is_none(),
+            broken.as_far_as_stored().is_none(),
             "a line break in a string"
         );
     }
@@ -228,7 +228,7 @@ mod tests {
             let text = whole.to_string();
             let cut = text.floor_char_boundary(cut.min(text.len() - 1));
             let payload = beginning(&text[..cut]);
-            let (json, incomplete) = payload.as_far_as_kept().unwrap();
+            let (json, incomplete) = payload.as_far_as_stored().unwrap();
             assert_kept(json, &whole, &incomplete);
         }
     }

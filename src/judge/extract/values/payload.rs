@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value as Json};
 
 use super::{non_finite, python};
-use crate::extract::tool_call::{KeptPart, Payload};
+use crate::extract::tool_call::{Payload, StoredPart};
 
 /// A value as received.
 #[derive(Debug, Clone, Copy)]
@@ -61,15 +61,15 @@ pub(crate) struct OpenedResult {
 struct Parsed {
     text: Arc<str>,
     json: Json,
-    kept: KeptPart,
+    kept: StoredPart,
 }
 
 impl Parsed {
     /// Marks a cut value as unreadable, because it is the content of an unopened envelope.
     fn unopened(self) -> Self {
         let kept = match self.kept {
-            KeptPart::Whole => KeptPart::Whole,
-            _ => KeptPart::Unreadable,
+            StoredPart::Whole => StoredPart::Whole,
+            _ => StoredPart::Unreadable,
         };
         Self { kept, ..self }
     }
@@ -87,7 +87,7 @@ pub(crate) fn open_args(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> Pa
         return Payload::unread(text, parse_literal);
     }
     let received = received(raw);
-    if received.kept != KeptPart::Whole || raw.plain {
+    if received.kept != StoredPart::Whole || raw.plain {
         let is_enveloped = envelope != Envelope::Plain && !raw.plain;
         let received = if is_enveloped { received.unopened() } else { received };
         return bounded(received, max_size).into();
@@ -118,7 +118,7 @@ pub(crate) fn open_result(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> 
         Some(text) => Payload::unread(text, parse_result),
         None => {
             let mut read = received(raw);
-            if read.kept == KeptPart::Whole && !raw.plain {
+            if read.kept == StoredPart::Whole && !raw.plain {
                 read = match open(read.json, envelope, &mut opened) {
                     Ok(inner) => read_json(inner),
                     Err(json) => Parsed { json, ..read },
@@ -141,8 +141,9 @@ fn may_be_opened(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }
 
-/// Returns the text of a value without an envelope. Most of these texts are never parsed, because
-/// no criterion reads them.
+/// Returns the text of a value that needs no unwrapping; `None` if the value may be in an envelope,
+/// is cut or too long, is declared as plain text, or is a JSON string. Most of these texts are
+/// never parsed, because no criterion reads them.
 fn bare<'a>(raw: Raw<'a>, envelope: Envelope, max_size: usize) -> Option<&'a str> {
     let (Value::Str(text) | Value::Json(text)) = raw.value else {
         return None;
@@ -180,7 +181,7 @@ fn read_json(json: Json) -> Parsed {
         other => Parsed {
             text: other.to_string().into(),
             json: other,
-            kept: KeptPart::Whole,
+            kept: StoredPart::Whole,
         },
     }
 }
@@ -209,16 +210,16 @@ fn received(raw: Raw<'_>) -> Parsed {
             text: text.into(),
             json: Json::String(text.to_owned()),
             kept: match (raw.cut, raw.plain) {
-                (false, _) => KeptPart::Whole,
-                (true, true) => KeptPart::BeginningOfText,
-                (true, false) => KeptPart::Beginning,
+                (false, _) => StoredPart::Whole,
+                (true, true) => StoredPart::BeginningOfText,
+                (true, false) => StoredPart::Beginning,
             },
         },
         Value::Str(text) | Value::Bytes(text) => of_text(text),
         Value::Json(text) => Parsed {
             text: text.into(),
             json: parse(text).0,
-            kept: KeptPart::Whole,
+            kept: StoredPart::Whole,
         },
         Value::Bool(value) => read_json(Json::Bool(value)),
         Value::Int(value) => read_json(value.into()),
@@ -227,8 +228,8 @@ fn received(raw: Raw<'_>) -> Parsed {
             None => Json::from(non_finite::word(value)),
         }),
     };
-    if raw.cut && read.kept == KeptPart::Whole {
-        read.kept = KeptPart::Unreadable;
+    if raw.cut && read.kept == StoredPart::Whole {
+        read.kept = StoredPart::Unreadable;
     }
     read
 }
@@ -237,35 +238,35 @@ fn received(raw: Raw<'_>) -> Parsed {
 /// begins as JSON and ends early was cut by an attribute limit of its SDK. JSON that serde_json
 /// cannot parse (nested more than 128 deep, or with serde_json's own key) also counts as cut, so
 /// that no sender can hide arguments in it.
-pub(super) fn parse(text: &str) -> (Json, KeptPart) {
+pub(super) fn parse(text: &str) -> (Json, StoredPart) {
     let trimmed = text.trim_start();
     let as_text = || Json::String(text.to_owned());
     if !trimmed.starts_with(|char: char| {
         matches!(char, '{' | '[' | '"' | '-' | 't' | 'f' | 'n') || char.is_ascii_digit()
     }) {
-        return (as_text(), KeptPart::Whole);
+        return (as_text(), StoredPart::Whole);
     }
     let json = serde_json::from_str(trimmed).or_else(|error| {
         let mended = non_finite::quoted(trimmed).ok_or(error)?;
         serde_json::from_str(&mended)
     });
     match json {
-        Ok(json) => (json, KeptPart::Whole),
+        Ok(json) => (json, StoredPart::Whole),
         Err(error) if error.is_eof() && trimmed.starts_with(['{', '[']) => {
-            (as_text(), KeptPart::Beginning)
+            (as_text(), StoredPart::Beginning)
         }
-        Err(error) if error.is_eof() => (as_text(), KeptPart::Whole),
+        Err(error) if error.is_eof() => (as_text(), StoredPart::Whole),
         Err(_) if serde_json::from_str::<IgnoredAny>(trimmed).is_ok() => {
-            (as_text(), KeptPart::Unreadable)
+            (as_text(), StoredPart::Unreadable)
         }
-        Err(_) => (as_text(), KeptPart::Whole),
+        Err(_) => (as_text(), StoredPart::Whole),
     }
 }
 
 /// Parses JSON or text without a known envelope.
-fn parse_result(text: &str) -> (Json, KeptPart) {
+fn parse_result(text: &str) -> (Json, StoredPart) {
     match parse(text) {
-        (json, KeptPart::Beginning) if may_be_opened(text) => (json, KeptPart::Unreadable),
+        (json, StoredPart::Beginning) if may_be_opened(text) => (json, StoredPart::Unreadable),
         parsed => parsed,
     }
 }
@@ -283,7 +284,7 @@ fn nested(text: &str) -> Json {
 fn literal(read: Parsed) -> Parsed {
     match &read.json {
         Json::String(text)
-            if read.kept == KeptPart::Whole && text.trim_start().starts_with('{') =>
+            if read.kept == StoredPart::Whole && text.trim_start().starts_with('{') =>
         {
             match python_object(text) {
                 Some(json) => Parsed { json, ..read },
@@ -299,11 +300,11 @@ fn python_object(text: &str) -> Option<Json> {
 }
 
 /// Parses JSON, or an object in Python's notation.
-fn parse_literal(text: &str) -> (Json, KeptPart) {
+fn parse_literal(text: &str) -> (Json, StoredPart) {
     match parse(text) {
-        (Json::String(_), KeptPart::Whole) if text.trim_start().starts_with('{') => {
+        (Json::String(_), StoredPart::Whole) if text.trim_start().starts_with('{') => {
             let json = python_object(text).unwrap_or_else(|| text.into());
-            (json, KeptPart::Whole)
+            (json, StoredPart::Whole)
         }
         parsed => parsed,
     }
@@ -431,9 +432,9 @@ fn bounded(read: Parsed, max_size: usize) -> Parsed {
         .unwrap_or_default();
     let text: Arc<str> = read.text[..end].into();
     let kept = match (read.kept, read.json) {
-        (KeptPart::Whole, Json::String(_)) => KeptPart::BeginningOfText,
-        (KeptPart::Whole, Json::Array(_) | Json::Object(_)) => KeptPart::Beginning,
-        (KeptPart::Whole, _) => KeptPart::Unreadable,
+        (StoredPart::Whole, Json::String(_)) => StoredPart::BeginningOfText,
+        (StoredPart::Whole, Json::Array(_) | Json::Object(_)) => StoredPart::Beginning,
+        (StoredPart::Whole, _) => StoredPart::Unreadable,
         (kept, _) => kept,
     };
     Parsed {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::config::Signal;
 use crate::journal::{
-    JournalFolder, JournalLog, JudgedMarks, Keeping, LogContents, LogSettings, Outlet, Record,
+    JournalFolder, JournalLog, JudgedMarks, LogContents, LogSettings, LogThread, Outlet, Record,
 };
 
 use super::*;
@@ -16,7 +16,7 @@ use super::*;
 /// Scoring whose threads do not run yet, and its journal.
 struct Behind {
     log: JournalLog,
-    keeping: Keeping,
+    keeping: LogThread,
     queue: ScoringQueue,
     workers: Vec<Worker>,
     judgements: std::sync::mpsc::Receiver<Told>,
@@ -37,7 +37,7 @@ impl Behind {
         );
         let (log, keeping) = opened.unwrap();
         let marks = JudgedMarks::new(log.clone());
-        let kept = KeptTraces::new(log.clone(), marks, false, false, max_unread);
+        let kept = JournaledTraces::new(log.clone(), marks, false, false, max_unread);
         let (tell, judgements) = sync_channel(MAX_BATCHES);
         let judge = || -> Judge {
             let tell = tell.clone();

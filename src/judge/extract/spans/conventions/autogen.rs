@@ -17,7 +17,7 @@ pub(super) const AUTOGEN: Convention = Convention {
     prune: Some(Prune {
         key: keys::MESSAGE,
         applies_to: |span, _| is_runtime_message(span.name()),
-        keep: |text| messages::may_announce(text).then_some(text),
+        shorten: |text| messages::may_announce(text).then_some(text),
     }),
     cross_trace: Some(CrossTrace {
         carries: is_runtime_message,

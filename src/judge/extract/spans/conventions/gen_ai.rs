@@ -236,10 +236,10 @@ fn settle_runs(spans: &mut RecognisedSpans<'_, '_>) {
         return;
     }
     let is_agents = |span: &RecognisedSpan<'_>| span.agent.is_some() && !is_workflow(&span.view);
-    let mut holds_agent: Vec<bool> = spans.spans.iter().map(is_agents).collect();
+    let mut has_agent: Vec<bool> = spans.spans.iter().map(is_agents).collect();
     for &span_idx in spans.parents_first.iter().rev() {
         if let Some(parent) = spans.parent[span_idx] {
-            holds_agent[parent] |= holds_agent[span_idx];
+            has_agent[parent] |= has_agent[span_idx];
         }
     }
     let mut run_above: Vec<Option<SpanIdx>> = vec![None; spans.spans.len()];
@@ -253,7 +253,7 @@ fn settle_runs(spans: &mut RecognisedSpans<'_, '_>) {
             continue;
         }
         if is_workflow(&spans.spans[span_idx].view) {
-            if above.is_some() || holds_agent[span_idx] {
+            if above.is_some() || has_agent[span_idx] {
                 spans.spans[span_idx].agent = None;
             }
         } else if let Some(above) = above {

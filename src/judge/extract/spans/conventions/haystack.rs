@@ -24,17 +24,17 @@ pub(super) const HAYSTACK: Convention = Convention {
     prune: Some(Prune {
         key: keys::INPUT_VALUE,
         applies_to: |_, class| class.agent_run,
-        keep: |text| is_conversation(text).then_some(text),
+        shorten: |text| is_conversation(text).then_some(text),
     }),
     conversation: Some(conversation),
     ..Convention::NONE
 };
 
 fn is_run(span: &View<'_>) -> bool {
-    let holds_messages = |key| span.str(key).is_some_and(is_conversation);
+    let has_messages = |key| span.str(key).is_some_and(is_conversation);
     span.name() == "Agent.run"
         && span.is(keys::OI_KIND, "CHAIN")
-        && (holds_messages(keys::OUTPUT_VALUE) || holds_messages(keys::INPUT_VALUE))
+        && (has_messages(keys::OUTPUT_VALUE) || has_messages(keys::INPUT_VALUE))
 }
 
 fn is_conversation(text: &str) -> bool {

@@ -18,7 +18,7 @@ pub(super) const LLAMA_INDEX: Convention = Convention {
     prune: Some(Prune {
         key: keys::INPUT_VALUE,
         applies_to: |span, _| begins_turn(span.name()),
-        keep: agent_field,
+        shorten: agent_field,
     }),
     refine: Some(Refine {
         when: KeyBits::new(&[keys::INPUT_VALUE]),

@@ -16,14 +16,14 @@ impl Queue {
             drop(state);
             return self.enqueue(request, ticket);
         };
-        if state.n_keeping + cost > self.capacity() {
+        if state.n_appending + cost > self.capacity() {
             // The disk is slower than scoring.
             let accounting = &self.shared.accounting;
             accounting.queued(request.signal, request.n_items);
             accounting.dropped(request.signal, request.n_items, "queue_full");
             return ticket.done();
         }
-        state.n_keeping += cost;
+        state.n_appending += cost;
         drop(state);
         let (body, written) = (request.body.clone(), log.unix_nanos());
         let meta = request.route.encode();
@@ -35,12 +35,12 @@ impl Queue {
                 match appended {
                     Ok(sequence) => {
                         ticket.done();
-                        queue.take_kept(sequence, request);
+                        queue.enqueue_record(sequence, request);
                     }
                     // While the disk fails, scores are only in memory.
                     Err(_) => queue.enqueue(request, ticket),
                 }
-                queue.state().n_keeping -= cost;
+                queue.state().n_appending -= cost;
                 queue.shared.changed.notify_one();
             }),
         );

@@ -17,11 +17,11 @@ use otlp::span::PeerId;
 use super::consumed::N_OUTLETS;
 use super::format::{Needed, Outlet};
 use super::gathering::Gathering;
-use super::holdings::Holdings;
 use super::opening::{Clock, OpenedLog};
 use super::progress::Progress;
 use super::refusals::{Refusals, retry_after};
 use super::resent::LastRecords;
+use super::segment_charges::SegmentCharges;
 use super::store::{AppendError, AppendFailure, LostRecord, Record, Store};
 use super::waiting::{Done, Message, WaitingRecord};
 use crate::fair::FairBudget;
@@ -282,10 +282,15 @@ impl LogShared {
                 when_open(&log);
             }
         }
-        self.set_status(None, store, &mut Holdings::default());
+        self.set_status(None, store, &mut SegmentCharges::default());
     }
 
-    fn set_status(&self, refuses: Option<AppendError>, store: &Store, holdings: &mut Holdings) {
+    fn set_status(
+        &self,
+        refuses: Option<AppendError>,
+        store: &Store,
+        holdings: &mut SegmentCharges,
+    ) {
         let (room, lows) = (store.room(), store.lows());
         *self.status.lock() = Status {
             refuses,
@@ -319,9 +324,9 @@ fn n_bytes(n: u64) -> usize {
 }
 
 /// The thread that appends records to an open log.
-pub(super) struct LogKeeper {
+pub(super) struct LogWriter {
     store: Store,
-    holdings: Holdings,
+    holdings: SegmentCharges,
     inbox: Receiver<Message>,
     shared: Arc<LogShared>,
     clock: Clock,
@@ -340,7 +345,7 @@ pub(super) struct LogKeeper {
     unwritten: Throttled,
 }
 
-impl LogKeeper {
+impl LogWriter {
     pub(super) fn new(
         store: Store,
         inbox: Receiver<Message>,
@@ -350,7 +355,7 @@ impl LogKeeper {
     ) -> Self {
         Self {
             store,
-            holdings: Holdings::default(),
+            holdings: SegmentCharges::default(),
             inbox,
             shared,
             clock,

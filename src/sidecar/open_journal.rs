@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::rebuild::KeptTraces;
+use super::rebuild::JournaledTraces;
 use super::{StartError, now};
 use crate::config::{AtStop, Config};
 use crate::journal::{
-    JournalError, JournalFolder, JournalLog, JudgedMarks, Keeping, LogContents, LogSettings,
+    JournalError, JournalFolder, JournalLog, JudgedMarks, LogContents, LogSettings, LogThread,
 };
 use crate::telemetry::{MetricsSource, Telemetry};
 
@@ -25,11 +25,11 @@ pub(super) struct JournalParts {
     pub(super) requests: Option<JournalLog>,
     pub(super) marks: Option<JudgedMarks>,
     pub(super) scores: Option<JournalLog>,
-    pub(super) traces: Option<KeptTraces>,
+    pub(super) traces: Option<JournaledTraces>,
     pub(super) metrics: Option<MetricsSource>,
     /// The threads of the logs, in the order in which they must stop. The log of requests is last,
     /// because it records the outcome of scores.
-    pub(super) keeping: Vec<Keeping>,
+    pub(super) keeping: Vec<LogThread>,
 }
 
 /// Opens the journal, if one is configured and needed. While a disk makes the folder unusable,
@@ -80,7 +80,7 @@ pub(super) async fn open_journal(
     let metrics: MetricsSource = Arc::new(move |page| JournalLog::write_metrics(&logs, page));
     let marks = is_scored.then(|| JudgedMarks::new(requests.clone()));
     let traces = marks.clone().map(|marks| {
-        KeptTraces::new(
+        JournaledTraces::new(
             requests.clone(),
             marks,
             config.assemble.peers.is_some(),
@@ -100,7 +100,7 @@ pub(super) async fn open_journal(
 
 /// Writes the cursors and stops the threads. Waits for a limited time, because a hanging disk must
 /// not block the process.
-pub(super) async fn write_down(journal: Vec<Keeping>) {
-    let ended = tokio::task::spawn_blocking(move || journal.into_iter().for_each(Keeping::end));
+pub(super) async fn write_down(journal: Vec<LogThread>) {
+    let ended = tokio::task::spawn_blocking(move || journal.into_iter().for_each(LogThread::end));
     let _ = tokio::time::timeout(PATIENCE, ended).await;
 }

@@ -11,11 +11,11 @@ use tokio::task::JoinSet;
 
 use super::*;
 use crate::eventually::eventually;
-use crate::journal::{JournalFolder, Keeping, LogContents, LogSettings, Outlet};
+use crate::journal::{JournalFolder, LogContents, LogSettings, LogThread, Outlet};
 
-struct KeptPlane {
+struct JournaledPlane {
     plane: Plane,
-    keeping: Keeping,
+    keeping: LogThread,
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test's clock")]
@@ -23,7 +23,7 @@ fn clock() -> (Instant, u64) {
     (Instant::now(), 1_700_000_000_000_000_000)
 }
 
-impl KeptPlane {
+impl JournaledPlane {
     fn open(folder: &Path, destination: Destination, capacity: usize) -> Self {
         Self::open_with(
             folder,
@@ -107,7 +107,7 @@ fn down() -> Destination {
 #[tokio::test]
 async fn what_was_not_delivered_is_sent_after_the_restart_with_its_headers() {
     let folder = tempfile::tempdir().unwrap();
-    let kept = KeptPlane::open(folder.path(), down(), 1 << 20);
+    let kept = JournaledPlane::open(folder.path(), down(), 1 << 20);
     let tenant = (
         HeaderName::from_static("x-tenant"),
         HeaderValue::from_static("a"),
@@ -120,7 +120,7 @@ async fn what_was_not_delivered_is_sent_after_the_restart_with_its_headers() {
     assert_eq!((left.accepted, left.sent, left.queued), (5, 0, 5));
 
     let peer = Peer::willing().await;
-    let kept = KeptPlane::open(folder.path(), peer.destination(Protocol::Grpc), 1 << 20);
+    let kept = JournaledPlane::open(folder.path(), peer.destination(Protocol::Grpc), 1 << 20);
     kept.keep(&b"third"[..], 1).await.unwrap();
     let then = kept.finish_within(LONG).await;
     assert_eq!(
@@ -135,13 +135,17 @@ async fn what_was_not_delivered_is_sent_after_the_restart_with_its_headers() {
     assert!(!received[1].headers.contains_key("x-tenant"));
 
     // Nothing is sent twice.
-    let kept = KeptPlane::open(folder.path(), peer.destination(Protocol::Grpc), 1 << 20);
+    let kept = JournaledPlane::open(folder.path(), peer.destination(Protocol::Grpc), 1 << 20);
     let last = kept.finish_within(LONG).await;
     assert_eq!((last.restored, last.sent), (0, 0));
     assert_eq!(peer.received().len(), 3);
 }
 
-fn open_both(folder: &Path, first: Destination, second: &Destination) -> (KeptPlane, Delivery) {
+fn open_both(
+    folder: &Path,
+    first: Destination,
+    second: &Destination,
+) -> (JournaledPlane, Delivery) {
     let telemetry = Arc::new(Telemetry::default());
     let rng = fastrand::Rng::with_seed(7);
     let settings = LogSettings::new(1 << 30, false, false).for_outlets(true, true);
@@ -165,7 +169,7 @@ fn open_both(folder: &Path, first: Destination, second: &Destination) -> (KeptPl
     let (handle, delivery) = start(settings, &telemetry, rng.clone()).unwrap();
     let accounting = handle.accounting_of_copies();
     let queue = Queue::new("kafka", 1 << 20, accounting, &telemetry);
-    let queue = queue.kept_in(&log, Outlet::Topic);
+    let queue = queue.journaled_in(&log, Outlet::Topic);
     let client = Client::new(second, &telemetry).unwrap();
     let second = Delivery::new(queue.clone(), client, Arc::clone(&telemetry), rng);
     let plane = Plane {
@@ -173,7 +177,7 @@ fn open_both(folder: &Path, first: Destination, second: &Destination) -> (KeptPl
         delivery: delivery.unwrap(),
         telemetry,
     };
-    (KeptPlane { plane, keeping }, second)
+    (JournaledPlane { plane, keeping }, second)
 }
 
 #[tokio::test]
@@ -239,7 +243,7 @@ async fn a_backlog_far_larger_than_memory_is_delivered_oldest_first() {
         body.resize(2_000, 7);
         body
     };
-    let kept = KeptPlane::open(folder.path(), down(), 10_000);
+    let kept = JournaledPlane::open(folder.path(), down(), 10_000);
     for n in 0..n_requests {
         kept.keep(body(n), 1).await.unwrap();
     }
@@ -253,7 +257,7 @@ async fn a_backlog_far_larger_than_memory_is_delivered_oldest_first() {
     let peer = Peer::willing().await;
     let mut destination = peer.destination(Protocol::Grpc);
     destination.max_concurrency = 1;
-    let kept = KeptPlane::open(folder.path(), destination, 10_000);
+    let kept = JournaledPlane::open(folder.path(), destination, 10_000);
     for n in n_requests..n_requests + 50 {
         kept.keep(body(n), 1).await.unwrap();
     }
@@ -279,7 +283,7 @@ async fn a_full_journal_refuses_before_it_acknowledges_and_recovers_by_delivery(
         move |_, _| if *is_down.lock().unwrap() { Reply::http(503) } else { Reply::taken() }
     })
     .await;
-    let kept = KeptPlane::open_with(
+    let kept = JournaledPlane::open_with(
         folder.path(),
         peer.destination(Protocol::Grpc),
         1 << 20,
@@ -303,7 +307,7 @@ async fn a_full_journal_refuses_before_it_acknowledges_and_recovers_by_delivery(
     assert_eq!(room, Err(QueueRefusal::JournalFull));
 
     *is_down.lock().unwrap() = false;
-    let KeptPlane { plane, keeping } = kept;
+    let JournaledPlane { plane, keeping } = kept;
     let telemetry = plane.telemetry.clone();
     let handle = plane.handle.clone();
     let mut delivering = JoinSet::new();
@@ -327,7 +331,7 @@ async fn a_full_journal_refuses_before_it_acknowledges_and_recovers_by_delivery(
 async fn a_journal_that_one_sender_fills_still_takes_the_requests_of_others() {
     let folder = tempfile::tempdir().unwrap();
     let log = LogSettings::new(8 << 20, false, false);
-    let kept = KeptPlane::open_with(folder.path(), down(), 1 << 20, log);
+    let kept = JournaledPlane::open_with(folder.path(), down(), 1 << 20, log);
     let body = Bytes::from(vec![7; 300_000]);
     let handle = &kept.plane.handle;
     let keep = async |peer, body: &Bytes| {
@@ -358,7 +362,7 @@ async fn a_journal_that_one_sender_fills_still_takes_the_requests_of_others() {
     // After a restart every record is still there. Old records are charged to no sender, and
     // senders share the rest as before.
     kept.finish_within(Duration::ZERO).await;
-    let kept = KeptPlane::open_with(folder.path(), down(), 1 << 20, log);
+    let kept = JournaledPlane::open_with(folder.path(), down(), 1 << 20, log);
     let handle = &kept.plane.handle;
     handle.check_room(Signal::Traces, PeerId(2), 3_000).unwrap();
     assert_eq!(
@@ -379,7 +383,7 @@ async fn a_split_request_is_kept_until_both_halves_are_done() {
         (false, _) => Reply::http(503),
     })
     .await;
-    let kept = KeptPlane::open(
+    let kept = JournaledPlane::open(
         folder.path(),
         peer.destination(Protocol::HttpProtobuf),
         1 << 20,
@@ -390,7 +394,7 @@ async fn a_split_request_is_kept_until_both_halves_are_done() {
     assert!(left.sent > 0 && left.queued > 0, "{left:?}");
 
     let peer = Peer::willing().await;
-    let kept = KeptPlane::open(folder.path(), peer.destination(Protocol::Grpc), 1 << 20);
+    let kept = JournaledPlane::open(folder.path(), peer.destination(Protocol::Grpc), 1 << 20);
     let then = kept.finish_within(LONG).await;
     assert_eq!((then.restored, then.sent), (20, 20));
     assert_eq!(
@@ -404,18 +408,18 @@ async fn a_split_request_is_kept_until_both_halves_are_done() {
 async fn a_final_refusal_is_not_repeated_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let peer = Peer::start(|_, _| Reply::grpc(Code::InvalidArgument)).await;
-    let kept = KeptPlane::open(folder.path(), peer.destination(Protocol::Grpc), 1 << 20);
+    let kept = JournaledPlane::open(folder.path(), peer.destination(Protocol::Grpc), 1 << 20);
     kept.keep(&b"bad"[..], 4).await.unwrap();
     let books = kept.finish_within(LONG).await;
     assert_eq!(books.dropped, BTreeMap::from([("invalid_argument", 4)]));
-    let kept = KeptPlane::open(folder.path(), peer.destination(Protocol::Grpc), 1 << 20);
+    let kept = JournaledPlane::open(folder.path(), peer.destination(Protocol::Grpc), 1 << 20);
     assert_eq!(kept.finish_within(LONG).await.restored, 0);
 }
 
 #[tokio::test]
 async fn damage_is_counted_and_the_rest_is_delivered() {
     let folder = tempfile::tempdir().unwrap();
-    let kept = KeptPlane::open(folder.path(), down(), 1 << 20);
+    let kept = JournaledPlane::open(folder.path(), down(), 1 << 20);
     for n in 0..9_u8 {
         kept.keep(vec![n; 1_000], 3).await.unwrap();
     }
@@ -426,7 +430,7 @@ async fn damage_is_counted_and_the_rest_is_delivered() {
     std::fs::write(&segment, bytes).unwrap();
 
     let peer = Peer::willing().await;
-    let kept = KeptPlane::open(folder.path(), peer.destination(Protocol::Grpc), 1 << 20);
+    let kept = JournaledPlane::open(folder.path(), peer.destination(Protocol::Grpc), 1 << 20);
     let telemetry = kept.plane.telemetry.clone();
     let books = kept.finish_within(LONG).await;
     assert_eq!((books.restored, books.sent), (27, 24));

@@ -30,12 +30,12 @@ impl<'a> Event<'a> {
 /// The stored name, trace state, attributes and events of a span or log record. Equality compares
 /// the content. The order only breaks ties between versions of a span.
 #[derive(Clone, Default)]
-pub struct KeptAttributes {
+pub struct StoredAttributes {
     text: Option<SharedText>,
     range: EntryRange,
 }
 
-impl KeptAttributes {
+impl StoredAttributes {
     pub(super) fn new(text: SharedText, range: EntryRange) -> Self {
         Self {
             text: Some(text),
@@ -56,29 +56,29 @@ impl KeptAttributes {
     }
 }
 
-impl PartialEq for KeptAttributes {
+impl PartialEq for StoredAttributes {
     fn eq(&self, other: &Self) -> bool {
         self.entries() == other.entries()
     }
 }
 
-impl Eq for KeptAttributes {}
+impl Eq for StoredAttributes {}
 
-impl PartialOrd for KeptAttributes {
+impl PartialOrd for StoredAttributes {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for KeptAttributes {
+impl Ord for StoredAttributes {
     fn cmp(&self, other: &Self) -> Ordering {
         self.entries().cmp(&other.entries())
     }
 }
 
-impl fmt::Debug for KeptAttributes {
+impl fmt::Debug for StoredAttributes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeptAttributes")
+        f.debug_struct("StoredAttributes")
             .field("name", &self.index().name())
             .field("attributes", &self.index().attributes().collect::<Vec<_>>())
             .field("n_events", &self.index().events().count())

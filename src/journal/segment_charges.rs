@@ -7,7 +7,7 @@ use std::mem;
 use crate::fair::Charge;
 
 #[derive(Debug, Default)]
-pub(super) struct Holdings {
+pub(super) struct SegmentCharges {
     /// One charge for each peer, by the segment's first record.
     by_segment: BTreeMap<u64, Vec<Charge>>,
     n_bytes: usize,
@@ -16,7 +16,7 @@ pub(super) struct Holdings {
     n_waiting: usize,
 }
 
-impl Holdings {
+impl SegmentCharges {
     pub(super) fn n_bytes(&self) -> usize {
         self.n_bytes
     }

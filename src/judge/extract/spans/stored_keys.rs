@@ -2,7 +2,7 @@
 //! built in; attributes are built in, named in the settings, read by selectors, or copied to
 //! scores.
 
-use otlp::span::{Keep, KeySet, WantedBody};
+use otlp::span::{KeySet, RetentionRule, WantedBody};
 
 use super::conventions::log_calls;
 use super::keys::RULES;
@@ -12,17 +12,17 @@ use crate::extract::settings::Tools;
 /// Returns the keys to store: the built-in ones, then the names in the settings, then `extra` (read
 /// by selectors or copied to scores). Keys of `previous` retain their ids, so that spans scanned
 /// earlier remain readable.
-pub fn kept_keys<'a>(
+pub fn stored_keys<'a>(
     tools: &Tools,
     extra: impl IntoIterator<Item = &'a str>,
     previous: Option<&KeySet>,
 ) -> KeySet {
     let mut keys = previous.cloned().unwrap_or_else(|| KeySet::new(RULES));
     for name in tools.attributes() {
-        keys.add(name, Keep::Value);
+        keys.add(name, RetentionRule::Value);
     }
     for name in extra {
-        keys.add(name, Keep::Value);
+        keys.add(name, RetentionRule::Value);
     }
     let calls = log_calls::EVENTS
         .iter()
@@ -44,8 +44,8 @@ mod tests {
             name_attributes: vec!["tool.name".into(), "acme.tool".into()],
             ..Tools::default()
         };
-        let first = kept_keys(&tools, ["env"], None);
-        let second = kept_keys(&Tools::default(), ["deployment"], Some(&first));
+        let first = stored_keys(&tools, ["env"], None);
+        let second = stored_keys(&Tools::default(), ["deployment"], Some(&first));
         assert_eq!(first.id("tool.name"), Some(TOOL_NAME));
         assert_eq!(first.id("acme.tool"), second.id("acme.tool"));
         assert_eq!(second.len(), first.len() + 1);

@@ -4,15 +4,15 @@
 use super::{OutboundRequest, Queue, QueueStage, Route};
 use crate::config::Signal;
 use crate::journal::{JournalLog, LogReader, Outlet, Stretch, Ticket};
-use crate::transport::kept::{OnDisk, ToRead};
+use crate::transport::backlog::{Backlog, ToRead};
 
 impl Queue {
     /// Stores all requests in `log`. The log's undelivered requests for `outlet` are delivered
     /// first. A record is consumed after a final answer of the destination, or when its request is
     /// dropped.
     #[must_use]
-    pub fn kept_in(self, log: &JournalLog, outlet: Outlet) -> Self {
-        self.state().on_disk = Some(OnDisk::new(log.clone(), outlet));
+    pub fn journaled_in(self, log: &JournalLog, outlet: Outlet) -> Self {
+        self.state().on_disk = Some(Backlog::new(log.clone(), outlet));
         let queue = self.clone();
         log.when_open(Box::new(move |opened| {
             let accounting = &queue.shared.accounting;
@@ -32,7 +32,7 @@ impl Queue {
     }
 
     /// Enqueues a request whose record is in the journal.
-    pub fn take_kept(&self, sequence: u64, request: OutboundRequest) {
+    pub fn enqueue_record(&self, sequence: u64, request: OutboundRequest) {
         self.shared
             .accounting
             .queued(request.signal, request.n_items);

@@ -10,7 +10,7 @@ const MAX_READ: usize = 4 << 20;
 
 /// The requests of a queue that are on disk and not in memory: all requests after those in memory.
 #[derive(Debug)]
-pub(super) struct OnDisk {
+pub(super) struct Backlog {
     pub(super) log: JournalLog,
     /// The number of the first record that is not in memory.
     next: u64,
@@ -21,7 +21,7 @@ pub(super) struct OnDisk {
     pub(super) outlet: Outlet,
 }
 
-impl OnDisk {
+impl Backlog {
     pub(super) fn new(log: JournalLog, outlet: Outlet) -> Self {
         Self {
             log,

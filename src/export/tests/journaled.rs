@@ -18,19 +18,19 @@ use super::fixture::{fail, pass};
 use crate::config::Config;
 use crate::eventually::eventually;
 use crate::export::{ExportPlan, ExportTasks, Exporter, n_queued};
-use crate::journal::{JournalFolder, JournalLog, Keeping, LogContents, LogSettings};
+use crate::journal::{JournalFolder, JournalLog, LogContents, LogSettings, LogThread};
 use crate::sidecar;
 use crate::telemetry::Telemetry;
 use crate::transport::peer::{Peer, Reply};
 
-struct KeptExport {
+struct JournaledExport {
     exporter: Exporter,
     running: ExportTasks,
-    keeping: Keeping,
+    keeping: LogThread,
     telemetry: Arc<Telemetry>,
 }
 
-impl KeptExport {
+impl JournaledExport {
     fn start(folder: &Path, config: &Config, memory: usize, max_size: u64) -> Self {
         let telemetry: Arc<Telemetry> = Arc::default();
         let mut rng = fastrand::Rng::with_seed(7);
@@ -78,7 +78,7 @@ fn locked(folder: &Path) -> Arc<JournalFolder> {
 }
 
 /// Opens a log of requests for the judged spans.
-pub(super) fn open_requests(folder: &Path, telemetry: &Arc<Telemetry>) -> (JournalLog, Keeping) {
+pub(super) fn open_requests(folder: &Path, telemetry: &Arc<Telemetry>) -> (JournalLog, LogThread) {
     let settings = LogSettings::new(LARGE, false, false);
     let opened = locked(folder).open(
         LogContents::Requests,
@@ -123,7 +123,7 @@ async fn scores_that_a_stop_leaves_behind_are_sent_at_the_next_start() {
     let evaluations: Vec<_> = (1..=40).map(|id| of_trace(fail(), id)).collect();
     let undisturbed = Peer::willing().await;
     let folder = tempfile::tempdir().unwrap();
-    let kept = KeptExport::start(folder.path(), &spans_to(undisturbed.address), PLENTY, LARGE);
+    let kept = JournaledExport::start(folder.path(), &spans_to(undisturbed.address), PLENTY, LARGE);
     export(&kept.exporter, &evaluations);
     let telemetry = kept.telemetry.clone();
     assert_eq!(kept.stop(LONG).await, (BTreeMap::new(), 0));
@@ -134,18 +134,18 @@ async fn scores_that_a_stop_leaves_behind_are_sent_at_the_next_start() {
     let away = Peer::start(|_, _| Reply::http(503)).await;
     let folder = tempfile::tempdir().unwrap();
     for evaluations in evaluations.chunks(10) {
-        let kept = KeptExport::start(folder.path(), &spans_to(away.address), PLENTY, LARGE);
+        let kept = JournaledExport::start(folder.path(), &spans_to(away.address), PLENTY, LARGE);
         export(&kept.exporter, evaluations);
         let (left, _) = kept.stop(Duration::from_millis(20)).await;
         assert_eq!(left, BTreeMap::new(), "the journal keeps them");
     }
     let back = Peer::willing().await;
-    let kept = KeptExport::start(folder.path(), &spans_to(back.address), PLENTY, LARGE);
+    let kept = JournaledExport::start(folder.path(), &spans_to(back.address), PLENTY, LARGE);
     let telemetry = kept.telemetry.clone();
     assert_eq!(kept.stop(LONG).await, (BTreeMap::new(), 0));
     assert_eq!(sent(&telemetry, "score_spans"), 40);
     assert_eq!(spans_at(&back), expected, "each once, to the byte");
-    let kept = KeptExport::start(folder.path(), &spans_to(back.address), PLENTY, LARGE);
+    let kept = JournaledExport::start(folder.path(), &spans_to(back.address), PLENTY, LARGE);
     assert_eq!(queued(&kept.telemetry, "score_spans"), 0);
     kept.stop(LONG).await;
     assert_eq!(spans_at(&back), expected, "nothing was sent again");
@@ -165,7 +165,7 @@ async fn memory_is_only_a_cache_of_the_scores_that_wait() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = spans_to(peer.address);
     config.scores.batch.max_evaluations = 1;
-    let kept = KeptExport::start(folder.path(), &config, 20_000, LARGE);
+    let kept = JournaledExport::start(folder.path(), &config, 20_000, LARGE);
     for id in 1..=200 {
         export(&kept.exporter, &[of_trace(fail(), id)]);
         // How long this takes depends on the disk.
@@ -189,7 +189,7 @@ async fn a_full_log_drops_the_oldest_scores_and_counts_them() {
     let away = Peer::start(|_, _| Reply::http(503)).await;
     let folder = tempfile::tempdir().unwrap();
     let config = spans_to(away.address);
-    let kept = KeptExport::start(folder.path(), &config, 200_000, 8 << 20);
+    let kept = JournaledExport::start(folder.path(), &config, 200_000, 8 << 20);
     let mut n_exported = 0;
     while dropped(&kept.telemetry, "score_spans", "queue_full") == 0 {
         let evaluations: Vec<_> = (1..=200).map(|id| of_trace(fail(), id)).collect();
@@ -209,7 +209,7 @@ async fn a_full_log_drops_the_oldest_scores_and_counts_them() {
     let n_dropped = dropped(&telemetry, "score_spans", "queue_full");
     assert_eq!(n_dropped + n_kept, n_exported.cast_unsigned());
     let back = Peer::willing().await;
-    let kept = KeptExport::start(folder.path(), &spans_to(back.address), PLENTY, 8 << 20);
+    let kept = JournaledExport::start(folder.path(), &spans_to(back.address), PLENTY, 8 << 20);
     assert_eq!(kept.stop(LONG).await, (BTreeMap::new(), 0));
     assert_eq!(spans_at(&back).len() as u64, n_kept);
 }
@@ -218,12 +218,12 @@ async fn a_full_log_drops_the_oldest_scores_and_counts_them() {
 async fn a_backends_own_scores_keep_their_order_over_a_restart() {
     let away = Peer::start(|_, _| Reply::http(503)).await;
     let folder = tempfile::tempdir().unwrap();
-    let kept = KeptExport::start(folder.path(), &to_phoenix(away.address), PLENTY, LARGE);
+    let kept = JournaledExport::start(folder.path(), &to_phoenix(away.address), PLENTY, LARGE);
     export(&kept.exporter, &[of_trace(fail(), 1), of_trace(pass(), 2)]);
     export(&kept.exporter, &[of_trace(pass(), 1)]);
     let (left, n_kept) = kept.stop(Duration::from_millis(20)).await;
     assert_eq!((left, n_kept), (BTreeMap::new(), 3));
-    let kept = KeptExport::start(folder.path(), &to_phoenix(away.address), PLENTY, LARGE);
+    let kept = JournaledExport::start(folder.path(), &to_phoenix(away.address), PLENTY, LARGE);
     let telemetry = kept.telemetry.clone();
     eventually("the three scores are read again", || {
         (n_queued(&telemetry) == 3).then_some(())
@@ -233,7 +233,7 @@ async fn a_backends_own_scores_keep_their_order_over_a_restart() {
     assert_eq!((left, n_kept), (BTreeMap::new(), 3));
 
     let back = Peer::willing().await;
-    let kept = KeptExport::start(folder.path(), &to_phoenix(back.address), PLENTY, LARGE);
+    let kept = JournaledExport::start(folder.path(), &to_phoenix(back.address), PLENTY, LARGE);
     let telemetry = kept.telemetry.clone();
     assert_eq!(kept.stop(LONG).await, (BTreeMap::new(), 0));
     assert_eq!(sent(&telemetry, "writer_phoenix"), 3);
@@ -280,7 +280,7 @@ async fn damaged_scores_of_a_backend_are_counted_as_dropped() {
         let mut config = to_phoenix(peer.address);
         config.scores.span.peer.endpoint = Some(format!("http://{}", peer.address));
         let folder = tempfile::tempdir().unwrap();
-        let mut kept = KeptExport::start(folder.path(), &config, 4_000, LARGE);
+        let mut kept = JournaledExport::start(folder.path(), &config, 4_000, LARGE);
         for id in 1..=9 {
             export(&kept.exporter, &[of_trace(fail(), id)]);
             eventually("the score is kept", || {
@@ -295,7 +295,7 @@ async fn damaged_scores_of_a_backend_are_counted_as_dropped() {
                 kept.stop(Duration::from_millis(20)).await,
                 (BTreeMap::new(), 18)
             );
-            kept = KeptExport::start(folder.path(), &config, PLENTY, LARGE);
+            kept = JournaledExport::start(folder.path(), &config, PLENTY, LARGE);
         }
         is_back.store(true, Ordering::Relaxed);
         let telemetry = kept.telemetry.clone();
