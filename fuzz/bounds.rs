@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::common::v1::{
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use otlp::scan::{ScannedSpans, scan};
-use otlp::span::{KeyRule, KeySet, RetentionRule, Value};
+use otlp::span::{KeyRule, KeySet, Retention, Value};
 use prost::Message;
 use prost::encoding::encode_varint;
 
@@ -22,12 +22,12 @@ const KIB: usize = 1 << 10;
 fn keys() -> KeySet {
     let rule = |key, rule| KeyRule { key, rule };
     let mut keys = KeySet::new(&[
-        rule("tool.name", RetentionRule::Value),
-        rule("input.value", RetentionRule::Value),
-        rule("output.messages", RetentionRule::Reply),
-        rule("llm.", RetentionRule::Reply),
-        rule("marked", RetentionRule::Presence),
-        rule("exception", RetentionRule::Presence),
+        rule("tool.name", Retention::Value),
+        rule("input.value", Retention::Value),
+        rule("output.messages", Retention::Reply),
+        rule("llm.", Retention::Reply),
+        rule("marked", Retention::Presence),
+        rule("exception", Retention::Presence),
     ]);
     keys.max_value_size = 16 * KIB;
     keys.max_messages_size = 64 * KIB;
@@ -253,7 +253,7 @@ fn keys_that_look_alike_are_told_apart() {
     }
     let mut keys = KeySet::default();
     for name in &names {
-        keys.add(name, RetentionRule::Value);
+        keys.add(name, Retention::Value);
     }
     keys.max_value_size = KIB;
     // Send each key twice in a row, then all keys in reverse order, so that a key follows itself

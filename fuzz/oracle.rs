@@ -9,9 +9,7 @@ use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use otlp::scan::ScannedSpans;
-use otlp::span::{
-    Attribute, KeyId, KeySet, RetentionRule, ScopeHash, SpanId, Status, TraceId, Value,
-};
+use otlp::span::{Attribute, KeyId, KeySet, Retention, ScopeHash, SpanId, Status, TraceId, Value};
 use prost::Message;
 
 pub(crate) struct Expected {
@@ -145,7 +143,7 @@ fn compare_span_attributes<'a>(
 ) {
     let is_request = |attribute: &&KeyValue| {
         let kept = keys.find(attribute.key.as_bytes());
-        kept.is_some_and(|kept| kept.rule == RetentionRule::Request)
+        kept.is_some_and(|kept| kept.rule == Retention::Request)
     };
     let requests = expected.iter().filter(is_request);
     let requests = requests.filter_map(|request| expected_attribute(request, keys));
@@ -165,7 +163,7 @@ fn compare_attributes<'a>(
 ) {
     let is_request = |key: &str| {
         let kept = keys.find(key.as_bytes());
-        kept.is_some_and(|kept| kept.rule == RetentionRule::Request)
+        kept.is_some_and(|kept| kept.rule == Retention::Request)
     };
     let expected = expected
         .iter()
@@ -209,24 +207,23 @@ fn expected_attribute(
     }
     let value = attribute.value.as_ref()?.value.as_ref()?;
     let limit = match kept.rule {
-        RetentionRule::Reply if kept.suffix.is_empty() => keys.max_messages_size,
-        RetentionRule::Request => keys.max_messages_size,
+        Retention::Reply if kept.suffix.is_empty() => keys.max_messages_size,
+        Retention::Request => keys.max_messages_size,
         _ => keys.max_value_size,
     };
     let (text, cut) = match value {
         Any::StringValueStrindex(_) => return None,
-        _ if kept.rule == RetentionRule::Presence => ("str ".to_owned(), false),
-        Any::StringValue(text) if kept.rule == RetentionRule::Request && text.is_empty() => {
+        _ if kept.rule == Retention::Presence => ("str ".to_owned(), false),
+        Any::StringValue(text) if kept.rule == Retention::Request && text.is_empty() => {
             return None;
         }
         Any::ArrayValue(_) | Any::KvlistValue(_)
-            if matches!(kept.rule, RetentionRule::Reply | RetentionRule::Request)
-                && !suffix.is_empty() =>
+            if matches!(kept.rule, Retention::Reply | Retention::Request) && !suffix.is_empty() =>
         {
             return None;
         }
         Any::BytesValue(_) | Any::BoolValue(_) | Any::IntValue(_) | Any::DoubleValue(_)
-            if kept.rule == RetentionRule::Request =>
+            if kept.rule == Retention::Request =>
         {
             return None;
         }
@@ -243,7 +240,7 @@ fn expected_attribute(
             (format!("json {}", head(&json, limit)), json.len() > limit)
         }
     };
-    let is_message = matches!(kept.rule, RetentionRule::Reply | RetentionRule::Request);
+    let is_message = matches!(kept.rule, Retention::Reply | Retention::Request);
     if is_message && !mentions_call(attribute) && !speaks_of_tools(suffix) {
         return None;
     }

@@ -5,7 +5,7 @@
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use otlp::span::{KeyRule, KeySet, RetentionRule};
+use otlp::span::{KeyRule, KeySet, Retention};
 use otlp::{scan, scan_logs, scan_metrics};
 use prost::Message;
 
@@ -17,21 +17,21 @@ use crate::{corpus, generate, oracle};
 pub(crate) fn key_set() -> KeySet {
     let rule = |key, rule| KeyRule { key, rule };
     let mut keys = KeySet::new(&[
-        rule("tool.name", RetentionRule::Value),
-        rule("gen_ai.tool.name", RetentionRule::Value),
-        rule("gen_ai.tool.call.arguments", RetentionRule::Value),
-        rule("gen_ai.operation.name", RetentionRule::Value),
-        rule("gen_ai.output.messages", RetentionRule::Reply),
-        rule("gen_ai.input.messages", RetentionRule::Request),
-        rule("llm.output_messages.", RetentionRule::Reply),
-        rule("openinference.span.kind", RetentionRule::Value),
-        rule("input.value", RetentionRule::Value),
-        rule("output.value", RetentionRule::Value),
-        rule("error.type", RetentionRule::Presence),
-        rule("exception", RetentionRule::Presence),
-        rule("exception.message", RetentionRule::Value),
-        rule("service.*", RetentionRule::Value),
-        rule("metadata*", RetentionRule::Value),
+        rule("tool.name", Retention::Value),
+        rule("gen_ai.tool.name", Retention::Value),
+        rule("gen_ai.tool.call.arguments", Retention::Value),
+        rule("gen_ai.operation.name", Retention::Value),
+        rule("gen_ai.output.messages", Retention::Reply),
+        rule("gen_ai.input.messages", Retention::Request),
+        rule("llm.output_messages.", Retention::Reply),
+        rule("openinference.span.kind", Retention::Value),
+        rule("input.value", Retention::Value),
+        rule("output.value", Retention::Value),
+        rule("error.type", Retention::Presence),
+        rule("exception", Retention::Presence),
+        rule("exception.message", Retention::Value),
+        rule("service.*", Retention::Value),
+        rule("metadata*", Retention::Value),
     ]);
     keys.max_value_size = 20;
     keys.max_messages_size = 1 << 20;

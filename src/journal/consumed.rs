@@ -7,7 +7,8 @@ use std::ops::Range;
 /// record is for a single lane.
 pub(super) const N_OUTLETS: usize = 2;
 
-/// The records that an outlet does not need.
+/// The records that an outlet does not need: those that were delivered to it, and those between
+/// them that it does not get.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Consumed {
     /// Every record below this number is consumed.
@@ -55,6 +56,9 @@ impl Consumed {
     pub(super) fn rest_of(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let mut rest = Vec::new();
         let mut at = range.start.max(self.low);
+        if at >= range.end {
+            return rest;
+        }
         let before = self.ranges.range(..=at).next_back();
         for (&start, &end) in before.into_iter().chain(self.ranges.range(at + 1..)) {
             if start >= range.end {
@@ -71,81 +75,81 @@ impl Consumed {
         rest
     }
 
-    /// Returns true if `range` is not empty and none of its records is consumed.
-    pub(super) fn is_clear_of(&self, range: &Range<u64>) -> bool {
-        self.rest_of(range).first() == Some(range)
-    }
-
     /// Returns the consumed ranges above `low`, oldest first.
     pub(super) fn above(&self) -> impl Iterator<Item = Range<u64>> {
         self.ranges.iter().map(|(&start, &end)| start..end)
     }
 }
 
-/// The consumed records of each outlet, by [`Outlet::index`](super::format::Outlet::index). An
-/// outlet that the log does not have needs no record.
+/// The consumed records of each outlet, by [`Outlet::index`](super::format::Outlet::index).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Delivered(pub(super) [Option<Consumed>; N_OUTLETS]);
+pub(super) struct Delivered(pub(super) [Consumed; N_OUTLETS]);
+
+/// Stands for the lowest number of an outlet that the log does not have, which needs no record.
+const ABSENT: u64 = u64::MAX;
 
 impl Delivered {
-    /// Creates the progress of a log in which every record below `low` is consumed.
+    /// Creates the progress of a log with one outlet, in which every record below `low` is
+    /// consumed.
     pub(super) fn below(low: u64) -> Self {
-        Self([Some(Consumed::below(low)), None])
+        Self([low, ABSENT].map(Consumed::below))
     }
 
-    /// Returns the progress for the outlets that the log has now, and the number of records that an
-    /// earlier outlet still needed. The reader of a new outlet skips the older records. A log
-    /// without outlets retains what waits.
-    pub(super) fn for_outlets(self, are_present: [bool; N_OUTLETS], end: u64) -> (Self, u64) {
-        if are_present == [false; N_OUTLETS] {
-            return (self, 0);
-        }
-        let any = self.0.iter().flatten().next().cloned().unwrap_or_default();
-        let mut n_abandoned = 0;
-        let mut outlets = self.0;
-        for (outlet, is_present) in outlets.iter_mut().zip(are_present) {
-            if is_present {
-                outlet.get_or_insert_with(|| any.clone());
-            } else if let Some(gone) = outlet.take() {
-                n_abandoned += n_records(&gone.rest_of(&(0..end)));
+    /// Returns the progress for the outlets that the log has now, and true if an outlet that is
+    /// gone may still have needed records below `end`. A new outlet gets the records from `end` on.
+    /// A log without outlets retains what waits.
+    pub(super) fn for_outlets(mut self, are_present: [bool; N_OUTLETS], end: u64) -> (Self, bool) {
+        let mut is_abandoned = false;
+        if are_present.contains(&true) {
+            for (outlet, is_present) in self.0.iter_mut().zip(are_present) {
+                if !is_present {
+                    is_abandoned |= outlet.low < end;
+                    *outlet = Consumed::below(ABSENT);
+                } else if outlet.low == ABSENT {
+                    *outlet = Consumed::below(end);
+                }
             }
         }
-        (Self(outlets), n_abandoned)
+        (self, is_abandoned)
     }
 
-    pub(super) fn to(&self, outlet_idx: usize) -> Option<&Consumed> {
-        self.0[outlet_idx].as_ref()
+    /// Drops all but the oldest ranges above the lowest numbers.
+    pub(super) fn truncate(&mut self, max_ranges: usize) {
+        for outlet in &mut self.0 {
+            while outlet.ranges.len() > max_ranges / N_OUTLETS {
+                outlet.ranges.pop_last();
+            }
+        }
+    }
+
+    pub(super) fn to(&self, outlet_idx: usize) -> &Consumed {
+        &self.0[outlet_idx]
     }
 
     pub(super) fn consume(&mut self, outlet_idx: usize, range: Range<u64>) {
-        if let Some(outlet) = &mut self.0[outlet_idx] {
-            outlet.insert(range);
-        }
+        self.0[outlet_idx].insert(range);
     }
 
     pub(super) fn consume_everywhere(&mut self, range: Range<u64>) {
-        for outlet in self.0.iter_mut().flatten() {
+        for outlet in &mut self.0 {
             outlet.insert(range.clone());
         }
     }
 
     /// Returns the number below which all outlets have consumed every record.
     pub(super) fn low(&self) -> u64 {
-        let lows = self.0.iter().flatten().map(|outlet| outlet.low);
-        lows.min().unwrap_or_default()
+        self.0[0].low.min(self.0[1].low)
     }
 
     /// Returns true if all outlets have consumed a record.
     pub(super) fn contains(&self, sequence: u64) -> bool {
-        let mut outlets = self.0.iter().flatten();
-        outlets.all(|outlet| outlet.contains(sequence))
+        self.0.iter().all(|outlet| outlet.contains(sequence))
     }
 
     /// Returns the parts of `range` that an outlet has not consumed.
     pub(super) fn rest_of(&self, range: &Range<u64>) -> Vec<Range<u64>> {
-        let outlets = self.0.iter().flatten();
         let mut rest = Consumed::default();
-        for part in outlets.flat_map(|outlet| outlet.rest_of(range)) {
+        for part in self.0.iter().flat_map(|outlet| outlet.rest_of(range)) {
             rest.insert(part);
         }
         let first = (rest.low > 0).then_some(0..rest.low);

@@ -1,7 +1,7 @@
 //! The byte layouts of the journal's files: a segment's head and seal, a record's head, and a slot
 //! of the cursor.
 
-use super::consumed::{Consumed, Delivered};
+use super::consumed::{Consumed, Delivered, N_OUTLETS};
 
 /// The version of these layouts. Versions 1 and 2 were never released.
 pub(super) const VERSION: u32 = 3;
@@ -28,9 +28,6 @@ const MAX_PAIRS: usize = MAX_RANGES + 2;
 pub(super) const SEGMENT_HEAD: usize = 48;
 pub(super) const SEAL: usize = 112;
 pub(super) const RECORD_HEAD: usize = 64;
-/// Stands in a slot for the progress of an outlet that the log does not have.
-const NO_OUTLET: u64 = u64::MAX;
-
 const SLOT_HEAD: usize = 48;
 pub(super) const SLOT: usize = SLOT_HEAD + MAX_PAIRS * 16 + 4;
 
@@ -67,6 +64,9 @@ const SPANS_FOR_TOPIC: u8 = 4;
 
 /// Spans that are only scored; the next numbers are log records and metric points.
 const ONLY_SCORED: u8 = 5;
+
+/// The outlets of a log of requests, by [`Outlet::index`].
+pub(super) const OUTLETS: [Outlet; N_OUTLETS] = [Outlet::Downstream, Outlet::Topic];
 
 impl Outlet {
     /// Returns the field `signal` of a request with this signal (0, 1 or 2). A topic gets only
@@ -164,8 +164,7 @@ pub(super) struct RecordHead {
     pub(super) body_len: u32,
     /// The checksum of meta and body.
     pub(super) rest_crc: u32,
-    /// Every record below this number was consumed when this record was written. 0 in records of
-    /// older programs.
+    /// Every record below this number was consumed when this record was written.
     pub(super) low: u64,
 }
 
@@ -179,8 +178,8 @@ pub(super) struct CursorSlot {
     /// Unix time of the write in nanoseconds. Until scoring has rebuilt its traces, each write
     /// repeats the time in the cursor of the previous process.
     pub(super) written: u64,
-    /// The consumed records. Only the oldest [`MAX_RANGES`] ranges are written, so after a kill,
-    /// records in later ranges may be delivered again.
+    /// The consumed records, with at most [`MAX_RANGES`] ranges above the lowest numbers. After a
+    /// kill, records in later ranges may be delivered again.
     pub(super) delivered: Delivered,
     /// Records that scoring needs.
     pub(super) needed: Needed,
@@ -335,18 +334,19 @@ pub(super) fn rest_crc(meta: &[u8], body: &[u8]) -> u32 {
 
 impl CursorSlot {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let outlets = self.delivered.0.each_ref().map(Option::as_ref);
-        let [low, topic_low] = outlets.map(|it| it.map_or(NO_OUTLET, |it| it.low));
-        let max_ranges = MAX_RANGES / outlets.iter().flatten().count().max(1);
-        let [first, topic] = outlets.map(|it| -> Vec<_> {
-            let ranges = it.into_iter().flat_map(Consumed::above).take(max_ranges);
-            ranges.map(|range| (range.start, range.end)).collect()
-        });
+        let [first, topic] = &self.delivered.0;
+        let ranges = |outlet: &Consumed| -> Vec<(u64, u64)> {
+            outlet
+                .above()
+                .map(|range| (range.start, range.end))
+                .collect()
+        };
+        let (first_ranges, topic_ranges) = (ranges(first), ranges(topic));
         let mut pairs = vec![
             (self.needed.from, self.needed.since_unix_nanos),
-            (topic_low, first.len() as u64),
+            (topic.low, first_ranges.len() as u64),
         ];
-        pairs.extend(first.into_iter().chain(topic));
+        pairs.extend(first_ranges.into_iter().chain(topic_ranges));
         let mut bytes = vec![0; SLOT_HEAD + pairs.len() * 16 + 4];
         bytes[..8].copy_from_slice(SLOT_MAGIC);
         put_u32(&mut bytes, 8, VERSION);
@@ -356,7 +356,7 @@ impl CursorSlot {
             u32::try_from(pairs.len()).unwrap_or_default(),
         );
         put_u64(&mut bytes, 16, self.number);
-        put_u64(&mut bytes, 24, low);
+        put_u64(&mut bytes, 24, first.low);
         put_u64(&mut bytes, 32, self.durable);
         put_u64(&mut bytes, 40, self.written);
         for (idx, (first, second)) in pairs.into_iter().enumerate() {
@@ -382,12 +382,9 @@ impl CursorSlot {
         let mut pair = || pairs.next().ok_or(UnusableHead::Damaged);
         let (from, since_unix_nanos) = pair()?;
         let (topic_low, n_first) = pair()?;
-        let lows = [u64_at(bytes, 24), topic_low];
-        let mut outlets = lows.map(|low| (low != NO_OUTLET).then(|| Consumed::below(low)));
+        let mut outlets = [u64_at(bytes, 24), topic_low].map(Consumed::below);
         for (idx, (start, end)) in (0..).zip(pairs) {
-            if let Some(outlet) = &mut outlets[usize::from(idx >= n_first)] {
-                outlet.insert(start..end);
-            }
+            outlets[usize::from(idx >= n_first)].insert(start..end);
         }
         Ok(Self {
             number: u64_at(bytes, 16),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::consumed::{Consumed, Delivered, N_OUTLETS};
-use super::format::{Needed, Outlet, SignalCounts, request_counts};
+use super::format::{Needed, OUTLETS, Outlet, SignalCounts};
 use super::reader::{LogReader, Wanted};
 use super::reopen::{Damage, OpenError, Recovered};
 use super::resent::LastRecords;
@@ -158,7 +158,7 @@ pub struct OpenedLog {
     /// Undelivered items, including damaged ones.
     n_restored: [SignalCounts; N_OUTLETS],
     damage: Vec<Damage>,
-    /// Damaged records that the reader of any lane has reported.
+    /// Damaged records that a reader has reported.
     reported: Arc<Mutex<Consumed>>,
     needed: Needed,
     /// See [`Past::silence`].
@@ -169,15 +169,13 @@ pub struct OpenedLog {
 impl OpenedLog {
     /// Returns the undelivered records of an outlet: the oldest one, and one more than the last.
     pub fn waiting(&self, outlet: Outlet) -> Range<u64> {
-        let consumed = self.delivered.to(outlet.index());
-        consumed.map_or(self.end, |it| it.low)..self.end
+        self.delivered.to(outlet.index()).low.min(self.end)..self.end
     }
 
     /// Returns a reader of the undelivered records of an outlet, oldest first.
     pub fn reader(&self, outlet: Outlet) -> LogReader {
-        let consumed = self.delivered.to(outlet.index()).cloned();
         self.reads(Wanted::Waiting {
-            consumed: consumed.unwrap_or_else(|| Consumed::below(self.end)),
+            consumed: self.delivered.to(outlet.index()).clone(),
             outlet,
             reported: Arc::clone(&self.reported),
         })
@@ -186,7 +184,7 @@ impl OpenedLog {
     /// Returns the undelivered items of an outlet, and how many of them are damaged.
     pub fn n_waiting(&self, outlet: Outlet) -> [SignalCounts; 2] {
         let mut damaged = SignalCounts::default();
-        for damage in &self.damage {
+        for damage in self.damage.iter().filter(|it| it.lost_by[outlet.index()]) {
             for (sum, count) in damaged.iter_mut().zip(damage.counts) {
                 *sum += count;
             }
@@ -289,9 +287,9 @@ impl Opener {
             .emit();
         }
         let (now, unix_nanos) = (self.clock)();
-        let [first, topic] = &recovered.counts;
-        let waiting = std::array::from_fn(|idx| first[idx].max(topic[idx]));
-        let [n_spans, n_log_records, n_points, ..] = request_counts(&waiting);
+        let waiting = OUTLETS.map(|outlet| outlet.counts(&recovered.counts[outlet.index()]));
+        let [n_spans, n_log_records, n_points] =
+            std::array::from_fn(|idx| waiting[0][idx].max(waiting[1][idx]));
         report(&recovered, &path, &self.telemetry);
         if self.contents == LogContents::Scores {
             JournaledScoresFound {
@@ -394,10 +392,9 @@ fn report(recovered: &Recovered, path: &Path, telemetry: &Telemetry) {
     for damage in &recovered.damage {
         damage.emit(path.join(&damage.file).display().to_string(), telemetry);
     }
-    if recovered.n_abandoned > 0 {
+    if recovered.is_abandoned {
         JournalAbandoned {
             folder: path.display().to_string(),
-            n_records: recovered.n_abandoned,
         }
         .emit();
     }

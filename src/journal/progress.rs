@@ -18,8 +18,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::consumed::Delivered;
-use super::format::{CursorSlot, Needed, SLOT, SLOTS_AT, UnusableHead};
+use super::consumed::{Delivered, N_OUTLETS};
+use super::format::{CursorSlot, MAX_RANGES, Needed, SLOT, SLOTS_AT, UnusableHead};
 use super::storage::{Storage, StoredFile};
 
 pub(super) const CURSOR: &str = "cursor";
@@ -33,6 +33,10 @@ const NEW_CURSOR: &str = "cursor.new";
 pub(super) struct Progress {
     storage: Arc<dyn Storage>,
     delivered: Delivered,
+    /// The content of the last slot. A start knows no more.
+    written: Delivered,
+    /// For each outlet, one more than the number of the last record that it gets.
+    ends: [u64; N_OUTLETS],
     /// Every record below this number is durable.
     durable: u64,
     needed: Needed,
@@ -56,7 +60,9 @@ impl Progress {
     ) -> Self {
         Self {
             storage,
+            written: delivered.clone(),
             delivered,
+            ends: [durable; N_OUTLETS],
             durable,
             needed,
             stopped,
@@ -69,9 +75,32 @@ impl Progress {
         &self.delivered
     }
 
+    pub(super) fn written(&self) -> &Delivered {
+        &self.written
+    }
+
+    /// Marks a range as consumed by an outlet. The range of a record begins after the previous
+    /// record for the same outlet, so that other records leave no gaps.
     pub(super) fn consume(&mut self, outlet_idx: usize, range: Range<u64>) {
         self.delivered.consume(outlet_idx, range);
+        self.skip_others(outlet_idx);
         self.has_moved = true;
+    }
+
+    /// Records that a group was appended, whose last record for the outlet, if any, is before
+    /// `end`.
+    pub(super) fn appended(&mut self, outlet_idx: usize, end: Option<u64>) {
+        if let Some(end) = end {
+            self.ends[outlet_idx] = end;
+        }
+        self.skip_others(outlet_idx);
+    }
+
+    /// Consumes the records after the last one for the outlet, if that one is consumed.
+    fn skip_others(&mut self, outlet_idx: usize) {
+        if self.delivered.to(outlet_idx).low >= self.ends[outlet_idx] {
+            self.delivered.consume(outlet_idx, 0..self.durable);
+        }
     }
 
     pub(super) fn consume_everywhere(&mut self, range: Range<u64>) {
@@ -108,7 +137,9 @@ impl Progress {
 
     pub(super) fn write(&mut self, unix_nanos: u64) -> io::Result<()> {
         if self.has_moved {
-            self.cursor.write(&*self.storage, self.slot(unix_nanos))?;
+            let slot = self.slot(unix_nanos);
+            self.cursor.write(&*self.storage, &slot)?;
+            self.written = slot.delivered;
             self.has_moved = false;
         }
         Ok(())
@@ -117,18 +148,22 @@ impl Progress {
     /// Writes the cursor to renew its time. A change of the time alone needs no sync.
     pub(super) fn touch(&mut self, unix_nanos: u64) -> io::Result<()> {
         let is_dirty = self.cursor.is_dirty;
-        self.cursor.write(&*self.storage, self.slot(unix_nanos))?;
+        let slot = self.slot(unix_nanos);
+        self.cursor.write(&*self.storage, &slot)?;
+        self.written = slot.delivered;
         self.cursor.is_dirty &= is_dirty || self.has_moved;
         self.has_moved = false;
         Ok(())
     }
 
     fn slot(&self, unix_nanos: u64) -> CursorSlot {
+        let mut delivered = self.delivered.clone();
+        delivered.truncate(MAX_RANGES);
         CursorSlot {
-            number: 0,
+            number: self.cursor.number + 1,
             durable: self.durable,
             written: self.stopped.unwrap_or(unix_nanos),
-            delivered: self.delivered.clone(),
+            delivered,
             needed: self.needed,
         }
     }
@@ -219,14 +254,13 @@ impl CursorFile {
     }
 
     /// Writes a slot, which then survives a kill, but not always a power cut.
-    fn write(&mut self, storage: &dyn Storage, mut slot: CursorSlot) -> io::Result<()> {
-        slot.number = self.number + 1;
+    fn write(&mut self, storage: &dyn Storage, slot: &CursorSlot) -> io::Result<()> {
         // A new file is durable immediately. If it were dirty, the next sync would make its only
         // slot the one to overwrite.
         let is_dirty = self.file.is_some();
         let written = match &self.file {
             Some(file) => file.write_at(&[&slot.encode()], SLOTS_AT[self.slot_idx]),
-            None => self.replace(storage, &slot),
+            None => self.replace(storage, slot),
         };
         match written {
             Ok(()) => {

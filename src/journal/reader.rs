@@ -40,8 +40,6 @@ pub struct Stretch {
     pub next: u64,
     /// Lost records, each range with its damage.
     pub damage: Vec<(std::ops::Range<u64>, Damage)>,
-    /// Skipped records that need no delivery and are not consumed yet.
-    pub passed: Vec<u64>,
 }
 
 #[derive(Debug)]
@@ -137,8 +135,8 @@ impl LogReader {
                     };
                     n_bytes += head.n_bytes();
                     stretch.records.push(stored(&head, kind, parts));
-                } else if is_next && self.is_passed(head.sequence) {
-                    stretch.passed.push(head.sequence);
+                } else if is_next {
+                    n_bytes += RECORD_HEAD;
                 }
                 position.offset += head.n_bytes() as u64;
                 position.sequence = head.sequence + 1;
@@ -166,20 +164,6 @@ impl LogReader {
         is_wanted.then_some(kind)
     }
 
-    /// Returns true if a record that the reader does not want must be listed in
-    /// [`Stretch::passed`].
-    fn is_passed(&self, sequence: u64) -> bool {
-        match &self.wanted {
-            // The records of other lanes are not consumed.
-            Wanted::Waiting {
-                outlet: Outlet::Lane(_),
-                ..
-            }
-            | Wanted::Kind(_) => false,
-            Wanted::Waiting { consumed, .. } => !consumed.contains(sequence),
-        }
-    }
-
     /// Returns the damage to report for unreadable records in this range, if the reader must report
     /// it. Each outlet counts its own lost items, but one of several lanes counts those of all.
     fn lost(
@@ -196,11 +180,11 @@ impl LogReader {
             } => {
                 let mut reported = reported.lock();
                 let is_known = reported.rest_of(range).is_empty();
-                reported.insert(range.clone());
                 let is_counted = is_known && matches!(outlet, Outlet::Lane(_));
                 if is_counted || consumed.rest_of(range).is_empty() {
                     return None;
                 }
+                reported.insert(range.clone());
                 is_known
             }
         };
@@ -257,7 +241,7 @@ impl LogReader {
                     _ => hole.counts,
                 }),
                 copy: set_aside(&*self.damaged, &segment.name, position.offset, evidence),
-                is_known: false,
+                ..Damage::default()
             }
         };
         if let Some(damage) = self.lost(&lost, damage) {

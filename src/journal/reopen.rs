@@ -4,15 +4,20 @@
 use std::ops::Range;
 
 use super::consumed::{Delivered, N_OUTLETS, n_records};
-use super::format::{Needed, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, UnusableHead};
+use super::format::{
+    Needed, OUTLETS, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, UnusableHead,
+};
 use super::progress::CursorRead;
 use super::recover::{Hole, Scan, scan};
 use super::segment::{
-    FileFault, Segment, consumed_below, first_of, heads_of, read_head, read_leniently, read_seal,
-    seal,
+    FileFault, RecordKind, Segment, consumed_below, first_of, heads_of, is_for, read_head,
+    read_leniently, read_seal, seal,
 };
 use super::storage::{Storage, StoredFile};
 use crate::telemetry::{JournalDamaged, Telemetry};
+
+/// No items.
+const NONE: SignalCounts = [0; 8];
 
 #[derive(Debug)]
 pub(super) enum OpenError {
@@ -36,6 +41,8 @@ pub struct Damage {
     pub counts: SignalCounts,
     /// The copy of the bytes in `damaged/`.
     pub copy: Option<String>,
+    /// True for each outlet that lost records, if a start found the damage.
+    pub lost_by: [bool; N_OUTLETS],
     /// True if another reader of the log has reported the damage.
     pub is_known: bool,
 }
@@ -62,8 +69,8 @@ impl Damage {
 pub(super) struct Recovered {
     /// The undelivered items of each outlet, including damaged ones.
     pub counts: [SignalCounts; N_OUTLETS],
-    /// Number of undelivered records of an outlet that the log no longer has.
-    pub n_abandoned: u64,
+    /// True if records may have waited for an outlet that the log no longer has.
+    pub is_abandoned: bool,
     /// Approximate bytes of the undelivered records.
     pub n_bytes: u64,
     /// Time at which the oldest undelivered record arrived, in Unix nanoseconds.
@@ -240,8 +247,8 @@ impl<'a> Recovery<'a> {
             }
         };
         let next_sequence = durable.max(delivered.low());
-        let (delivered, n_abandoned) = delivered.for_outlets(outlets, next_sequence);
-        recovered.n_abandoned = n_abandoned;
+        let (delivered, is_abandoned) = delivered.for_outlets(outlets, next_sequence);
+        recovered.is_abandoned = is_abandoned;
         Self {
             damaged,
             needed,
@@ -327,18 +334,14 @@ impl<'a> Recovery<'a> {
     /// consumed, from their heads. Returns false if these heads are not all readable.
     fn take_sealed(&mut self, storage: &dyn Storage, segment: &Segment) -> bool {
         let range = segment.head.first..segment.next;
-        let outlets = [0, 1].map(|idx| self.delivered.to(idx));
-        if outlets
-            .iter()
-            .flatten()
-            .all(|outlet| outlet.is_clear_of(&range))
-        {
-            let counts = outlets.map(|it| it.map_or(SignalCounts::default(), |_| segment.counts));
+        let rests = OUTLETS.map(|outlet| self.delivered.to(outlet.index()).rest_of(&range));
+        if rests.iter().all(|rest| rest.is_empty() || rest[0] == range) {
+            // If all records are delivered, scoring may need them.
+            if self.delivered.rest_of(&range).is_empty() {
+                return true;
+            }
+            let counts = rests.map(|rest| if rest.is_empty() { NONE } else { segment.counts });
             self.waits(counts, segment.end - RECORDS_AT, segment.oldest);
-            return true;
-        }
-        // All records are delivered, but scoring may need them.
-        if self.delivered.rest_of(&range).is_empty() {
             return true;
         }
         // Marks of judged traces are consumed immediately, so most undelivered segments contain
@@ -358,10 +361,15 @@ impl<'a> Recovery<'a> {
     }
 
     fn take_head(&mut self, head: &RecordHead) {
-        let counts = [0, 1].map(|idx| {
-            let outlet = self.delivered.to(idx);
-            let waits = outlet.is_some_and(|outlet| !outlet.contains(head.sequence));
-            if waits { counts_of(head) } else { SignalCounts::default() }
+        let kind = RecordKind::of(head.kind);
+        let counts = OUTLETS.map(|outlet| {
+            let sequences = head.sequence..head.sequence + 1;
+            if !is_for(kind, head.signal, outlet) {
+                self.delivered.consume(outlet.index(), sequences);
+                return NONE;
+            }
+            let is_consumed = self.delivered.to(outlet.index()).contains(head.sequence);
+            if is_consumed { NONE } else { counts_of(head) }
         });
         if !self.delivered.contains(head.sequence) {
             self.waits(counts, head.n_bytes() as u64, head.arrived);
@@ -385,7 +393,7 @@ impl<'a> Recovery<'a> {
     }
 
     fn take_hole(&mut self, name: &str, bytes: &[u8], hole: &Hole) {
-        let lost = self.lose(hole.sequences.clone());
+        let (lost, lost_by) = self.lose(hole.sequences.clone());
         if lost.is_empty() {
             return;
         }
@@ -407,6 +415,7 @@ impl<'a> Recovery<'a> {
             n_records: n_records(&lost),
             counts: hole.counts,
             copy: set_aside(self.damaged, name, offset, &evidence[..n_used]),
+            lost_by,
             is_known: false,
         };
         self.damage(damage);
@@ -439,15 +448,14 @@ impl<'a> Recovery<'a> {
 
     /// Reports a gap in the record numbers, next to the segment `name`.
     fn missing(&mut self, range: Range<u64>, name: &str) {
-        let lost = self.lose(range);
+        let (lost, lost_by) = self.lose(range);
         if lost.is_empty() {
             return;
         }
         self.damage(Damage {
             file: name.to_owned(),
-            offset: 0,
-            n_bytes: 0,
             n_records: n_records(&lost),
+            lost_by,
             ..Damage::default()
         });
     }
@@ -461,7 +469,7 @@ impl<'a> Recovery<'a> {
         next: Option<u64>,
     ) {
         let lost = first..next.unwrap_or(self.durable.max(first));
-        let lost = self.lose(lost);
+        let (lost, lost_by) = self.lose(lost);
         let n_lost = n_records(&lost);
         if n_lost == 0 {
             return;
@@ -474,20 +482,26 @@ impl<'a> Recovery<'a> {
             n_records: n_lost,
             counts: SignalCounts::default(),
             copy: set_aside(self.damaged, name, 0, &bytes),
+            lost_by,
             is_known: false,
         });
     }
 
     /// Counts lost records as consumed, so that they are reported only once. Returns the records
-    /// that were not delivered everywhere.
-    fn lose(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
+    /// that were not delivered everywhere, and true for each outlet that lost some.
+    fn lose(&mut self, range: Range<u64>) -> (Vec<Range<u64>>, [bool; N_OUTLETS]) {
         let lost = self.delivered.rest_of(&range);
+        let lost_by =
+            OUTLETS.map(|outlet| !(self.delivered.to(outlet.index()).rest_of(&range)).is_empty());
         self.delivered.consume_everywhere(range);
-        lost
+        (lost, lost_by)
     }
 
     fn damage(&mut self, damage: Damage) {
-        self.recovered.add([damage.counts; N_OUTLETS]);
+        let counts = damage
+            .lost_by
+            .map(|is_lost| if is_lost { damage.counts } else { NONE });
+        self.recovered.add(counts);
         self.recovered.damage.push(damage);
     }
 

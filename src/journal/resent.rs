@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::format::{RECORD_HEAD, RecordHead};
+use super::format::{RECORD_HEAD, RecordHead, request_signal};
 use super::segment::{Index, Segment, heads_of};
 use super::storage::Storage;
 use super::store::Record;
@@ -73,7 +73,7 @@ impl LastRecords {
         let is_it = |place: &Place| {
             let head = &place.head;
             head.kind == record.kind as u8
-                && head.signal == record.signal
+                && request_signal(head.signal) == request_signal(record.signal)
                 && head.meta_len as usize == record.meta.len()
                 && is_equal(&*self.storage, place, record)
         };

@@ -5,8 +5,8 @@ use std::io;
 use std::sync::Arc;
 
 use super::format::{
-    HEADS_AT, RECORD_HEAD, RECORDS_AT, RecordHead, SEAL, SEAL_AT, SEGMENT_HEAD, Seal, SegmentHead,
-    SignalCounts, UnusableHead,
+    HEADS_AT, Outlet, RECORD_HEAD, RECORDS_AT, RecordHead, SEAL, SEAL_AT, SEGMENT_HEAD, Seal,
+    SegmentHead, SignalCounts, UnusableHead,
 };
 use super::storage::{Storage, StoredFile};
 use crate::sync::Mutex;
@@ -26,6 +26,16 @@ impl RecordKind {
     pub(super) fn of(number: u8) -> Option<Self> {
         let all = [Self::Request, Self::Judged, Self::Score];
         all.into_iter().find(|kind| *kind as u8 == number)
+    }
+}
+
+/// Returns true if a request or score with this field `signal` is for an outlet. The lanes share
+/// the progress of the downstream.
+pub(super) fn is_for(kind: Option<RecordKind>, signal: u8, outlet: Outlet) -> bool {
+    match kind {
+        Some(RecordKind::Request) => outlet.takes(signal),
+        Some(RecordKind::Score) => outlet == Outlet::Downstream,
+        Some(RecordKind::Judged) | None => false,
     }
 }
 

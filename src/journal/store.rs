@@ -10,7 +10,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::consumed::N_OUTLETS;
-use super::format::{ALIGNMENT, Needed, Outlet, RECORDS_AT, RecordHead, SegmentHead, SignalCounts};
+use super::format::{
+    ALIGNMENT, Needed, OUTLETS, RECORDS_AT, RecordHead, SegmentHead, SignalCounts,
+};
 use super::progress::{CURSOR, CursorFile, CursorRead, Progress};
 use super::reopen::{OpenError, Recovered, RecoveredLog, recover};
 use super::segment::{FileFault, Index, Segment, seal, segment_name, write_heads};
@@ -203,7 +205,7 @@ impl Store {
 
     /// Returns, for each outlet, the number below which every record is consumed.
     pub(super) fn lows(&self) -> [u64; N_OUTLETS] {
-        std::array::from_fn(|idx| self.progress.delivered().to(idx).map_or(0, |it| it.low))
+        OUTLETS.map(|outlet| self.progress.delivered().to(outlet.index()).low)
     }
 
     pub(super) fn next_sequence(&self) -> u64 {
@@ -282,13 +284,16 @@ impl Store {
         self.next_sequence = sequences.end;
         self.next_group += 1;
         self.progress.set_durable(self.next_sequence);
-        for (sequence, record) in sequences.clone().zip(group) {
-            for outlet in [Outlet::Downstream, Outlet::Topic] {
-                if !record.is_for(outlet) {
-                    self.progress
-                        .consume(outlet.index(), sequence..sequence + 1);
-                }
-            }
+        for outlet in OUTLETS {
+            let last = (0..)
+                .zip(group)
+                .filter(|(_, record)| record.is_for(outlet))
+                .last();
+            let end = last.map(|(nth, _): (u64, _)| sequences.start + nth + 1);
+            self.progress.appended(outlet.index(), end);
+        }
+        if self.settings.outlets == [false; N_OUTLETS] {
+            self.progress.consume_everywhere(sequences.clone());
         }
         Ok(sequences)
     }

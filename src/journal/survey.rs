@@ -6,11 +6,13 @@ use std::io;
 use std::path::Path;
 
 use super::consumed::{Delivered, n_records};
-use super::format::{RECORDS_AT, SegmentHead, SignalCounts, UnusableHead, request_signal};
+use super::format::{
+    OUTLETS, Outlet, RECORDS_AT, SegmentHead, SignalCounts, UnusableHead, request_signal,
+};
 use super::progress::{CursorFile, CursorRead};
 use super::recover::{Found, parts_at, scan};
 use super::reopen::Damage;
-use super::segment::{RecordKind, consumed_below, first_of, read_head, read_leniently};
+use super::segment::{RecordKind, consumed_below, first_of, is_for, read_head, read_leniently};
 use super::storage::{Folder, Storage, StoredFile};
 
 #[derive(Debug, Default)]
@@ -156,7 +158,20 @@ struct LogState<'a> {
 
 impl LogState<'_> {
     fn is_wanted(&self, found: &Found) -> bool {
-        RecordKind::of(found.head.kind) == Some(self.kind)
+        self.is_any(found, |_| true)
+    }
+
+    /// Returns true if an outlet for which `is_it` is true gets the record.
+    fn is_any(&self, found: &Found, is_it: impl Fn(Outlet) -> bool) -> bool {
+        let kind = RecordKind::of(found.head.kind).filter(|kind| *kind == self.kind);
+        let mut outlets = OUTLETS.into_iter();
+        outlets.any(|outlet| is_for(kind, found.head.signal, outlet) && is_it(outlet))
+    }
+
+    fn is_waiting(&self, found: &Found) -> bool {
+        self.is_any(found, |outlet| {
+            !(self.consumed.to(outlet.index())).contains(found.head.sequence)
+        })
     }
 
     fn look_into(
@@ -182,7 +197,7 @@ impl LogState<'_> {
             ..SurveyedSegment::default()
         };
         for found in &scan.records {
-            if !self.is_wanted(found) || self.consumed.contains(found.head.sequence) {
+            if !self.is_waiting(found) {
                 continue;
             }
             segment.n_waiting += 1;

@@ -16,7 +16,7 @@ use bytes::Bytes;
 
 use super::consumed::{Consumed, N_OUTLETS};
 use super::format::{
-    HEADS_AT, Outlet, RECORDS_AT, RecordHead, SEGMENT_HEAD, VERSION, head_of, rest_crc,
+    HEADS_AT, OUTLETS, Outlet, RECORDS_AT, RecordHead, SEGMENT_HEAD, VERSION, head_of, rest_crc,
 };
 use super::model::{DiskFault, ModelDisk, Survival};
 use super::progress::CURSOR;
@@ -41,8 +41,6 @@ const FOR_BOTH: LogSettings = LogSettings {
     ..SETTINGS
 };
 
-const OUTLETS: [Outlet; N_OUTLETS] = [Outlet::Downstream, Outlet::Topic];
-
 /// Spans for the downstream, for both outlets, and for the topic.
 const SIGNALS: [u8; 3] = [0, 3, 4];
 
@@ -63,6 +61,8 @@ struct Promised {
     n_bodies: u64,
     /// True if the log has two outlets.
     for_both: bool,
+    /// Every record that was appended, by the index of each outlet that gets it, and its number.
+    appended: BTreeSet<(usize, u64)>,
 }
 
 impl Promised {
@@ -126,7 +126,7 @@ impl Tested {
                     let waiting: Vec<(usize, u64)> = waiting.take(8).collect();
                     if let Some((idx, sequence)) = self.rng.choice(waiting) {
                         self.promised.waiting.remove(&(idx, sequence));
-                        self.store.progress.consume(idx, sequence..sequence + 1);
+                        self.consume(idx, sequence);
                     }
                 }
                 let _ = self.store.settle(1);
@@ -135,6 +135,14 @@ impl Tested {
                 let _ = self.store.sync();
             }
         }
+    }
+
+    /// Consumes a record, with the records before it that the outlet does not get, as a queue does.
+    fn consume(&mut self, outlet_idx: usize, sequence: u64) {
+        let mut before = self.promised.appended.range(..(outlet_idx, sequence));
+        let before = before.next_back().filter(|(idx, _)| *idx == outlet_idx);
+        let from = before.map_or(0, |(_, before)| before + 1);
+        self.store.progress.consume(outlet_idx, from..sequence + 1);
     }
 
     fn append(&mut self, bodies: &[Bytes]) -> Result<(), AppendError> {
@@ -154,6 +162,7 @@ impl Tested {
                 for outlet in OUTLETS.into_iter().filter(|it| it.takes(record.signal)) {
                     let key = (outlet.index(), sequence);
                     self.promised.waiting.insert(key, record.body.clone());
+                    self.promised.appended.insert(key);
                 }
             }
         }
@@ -223,7 +232,7 @@ fn reader_of(store: &Store) -> LogReader {
 fn reader_for(store: &Store, outlet: Outlet, reported: &Arc<Mutex<Consumed>>) -> LogReader {
     let consumed = store.progress.delivered().to(outlet.index());
     let wanted = Wanted::Waiting {
-        consumed: consumed.unwrap().clone(),
+        consumed: consumed.clone(),
         outlet,
         reported: Arc::clone(reported),
     };
@@ -384,8 +393,16 @@ fn a_flipped_bit_loses_at_most_its_record_and_is_noticed() {
                 .map(|damage| damage.n_records)
                 .sum();
             n_lost += lost.len();
-            n_noticed += usize::from(n_damaged > 0);
-            assert_eq!(n_damaged, lost.len() as u64, "{what}: it is noticed");
+            n_noticed += usize::from(n_damaged > 0 && !lost.is_empty());
+            // Whether the topic gets a record with a damaged head is unknown, so the record counts
+            // as lost if the topic has not consumed its number.
+            let n_unneeded = n_damaged.saturating_sub(lost.len() as u64);
+            assert!(n_unneeded <= u64::from(again.promised.for_both), "{what}");
+            assert_eq!(
+                n_damaged - n_unneeded,
+                lost.len() as u64,
+                "{what}: it is noticed"
+            );
         }
     }
     assert!(n_lost > 50, "the flips hit records: {n_lost}");
@@ -454,7 +471,7 @@ fn a_record_that_is_never_delivered_holds_only_its_segment() {
 }
 
 #[test]
-fn a_removed_destination_pins_nothing_and_a_new_one_gets_what_is_for_it() {
+fn a_removed_destination_pins_nothing_and_a_new_one_gets_later_records() {
     let disk = ModelDisk::default();
     let open = |settings| {
         let rng = fastrand::Rng::with_seed(1);
@@ -476,20 +493,74 @@ fn a_removed_destination_pins_nothing_and_a_new_one_gets_what_is_for_it() {
     store.progress.write_durably(1).unwrap();
 
     let (mut store, recovered) = open(SETTINGS);
-    assert_eq!((recovered.n_abandoned, store.low()), (2, 1));
+    assert_eq!((recovered.is_abandoned, store.low()), (true, 1));
     assert_eq!(waiting(&store, Outlet::Downstream), ["two"]);
     store.append(&[&record(0, "three")]).unwrap();
     store.progress.write_durably(1).unwrap();
 
     let (mut store, recovered) = open(FOR_BOTH);
-    assert_eq!(recovered.n_abandoned, 0);
+    assert!(!recovered.is_abandoned);
     store.append(&[&record(3, "four")]).unwrap();
     assert_eq!(
         waiting(&store, Outlet::Downstream),
         ["two", "three", "four"]
     );
-    // "one" is gone, and "three" was never for the topic.
-    assert_eq!(waiting(&store, Outlet::Topic), ["two", "four"]);
+    assert_eq!(waiting(&store, Outlet::Topic), ["four"]);
+}
+
+/// While the topic is away, most records between those for the topic are for the downstream alone.
+#[test]
+fn records_for_one_destination_leave_no_gaps_in_the_progress_of_the_other() {
+    let disk = ModelDisk::default();
+    let (mut tested, _) = Tested::open(disk.clone(), 1, Promised::nothing(1));
+    let record = |signal| Record::new(signal, 1, 7, "meta".into(), vec![7; 1_000].into());
+    let (spans, logs) = (record(3), record(1));
+    for _ in 0..300 {
+        tested.store.append(&[&spans]).unwrap();
+        tested.store.append(&[&logs]).unwrap();
+    }
+    for _ in 0..100 {
+        tested.store.append(&[&logs]).unwrap();
+    }
+    tested.store.progress.consume(0, 0..700);
+    tested.store.settle(1).unwrap();
+    let (mut tested, recovered) = Tested::open(disk.after_kill(), 2, Promised::nothing(1));
+    assert_eq!(recovered.damage, []);
+    let waiting = tested.read_all().0.into_keys();
+    assert!(waiting.eq((0..300).map(|n| (1, 2 * n))));
+    // A queue consumes a record together with the others before it.
+    for n in 0..300_u64 {
+        tested
+            .store
+            .progress
+            .consume(1, (2 * n).saturating_sub(1)..2 * n + 1);
+    }
+    tested.store.progress.consume(1, 599..700);
+    tested.store.settle(1).unwrap();
+    assert_eq!(
+        (tested.store.low(), tested.store.used()),
+        (700, 2 * (24 << 10))
+    );
+}
+
+#[test]
+fn what_is_only_scored_waits_for_no_destination_even_after_a_kill() {
+    let disk = ModelDisk::default();
+    let open = |disk: &ModelDisk| {
+        let settings = SETTINGS.for_outlets(false, false);
+        let rng = fastrand::Rng::with_seed(1);
+        Store::open(Arc::new(disk.clone()), &ModelDisk::default(), settings, rng).unwrap()
+    };
+    let (mut store, _) = open(&disk);
+    let signal = Outlet::signal_for(0, false, false);
+    let scored = Record::new(signal, 1, 7, Bytes::new(), vec![7; 1_000].into());
+    for _ in 0..100 {
+        store.append(&[&scored]).unwrap();
+    }
+    assert_eq!(store.low(), 100);
+    // The cursor was not written before the kill.
+    let (store, recovered) = open(&disk.after_kill());
+    assert_eq!((store.low(), recovered.counts), (100, [[0; 8]; 2]));
 }
 
 #[test]
@@ -586,7 +657,7 @@ fn a_record_of_a_kind_that_is_not_known_is_passed_over() {
     let all = reader_of(&again.store).read(0, 3, usize::MAX).unwrap();
     assert_eq!(all.damage, []);
     let sequences: Vec<u64> = all.records.iter().map(|record| record.sequence).collect();
-    assert_eq!((sequences, all.passed), (vec![0, 2], vec![1]));
+    assert_eq!(sequences, [0, 2]);
     again.append(&[Bytes::from_static(b"later")]).unwrap();
 }
 

@@ -1,6 +1,7 @@
 //! Tickets for work that other code waits for: the delivery of a record, or of a batch of scores.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -20,7 +21,8 @@ pub struct Ticket(Option<Arc<Work>>);
 
 #[derive(Debug)]
 struct Work {
-    number: u64,
+    /// The number of a ledger's ticket, or the range of a record: see [`Ticket::of_record`].
+    numbers: Range<u64>,
     book: Book,
     /// Number of parts that are not done.
     n_parts: AtomicUsize,
@@ -34,24 +36,24 @@ enum Book {
 }
 
 impl Ticket {
-    fn new(number: u64, book: Book) -> Self {
+    fn new(numbers: Range<u64>, book: Book) -> Self {
         let n_parts = AtomicUsize::new(1);
         Self(Some(Arc::new(Work {
-            number,
+            numbers,
             book,
             n_parts,
         })))
     }
 
     /// Returns the ticket of a record. When the ticket is done, the record is consumed.
-    pub fn of_record(log: &JournalLog, outlet: Outlet, sequence: u64) -> Self {
-        Self::new(sequence, Book::Log(log.clone(), outlet))
+    pub fn of_record(log: &JournalLog, outlet: Outlet, range: Range<u64>) -> Self {
+        Self::new(range, Book::Log(log.clone(), outlet))
     }
 
     /// Returns the number of the ticket's record; `None` if the ticket is not of a record.
     pub fn record(&self) -> Option<u64> {
         let work = self.0.as_ref()?;
-        matches!(work.book, Book::Log(..)).then_some(work.number)
+        matches!(work.book, Book::Log(..)).then_some(work.numbers.end - 1)
     }
 
     /// Returns a ticket for a further part of the work. The work is done when all parts are done.
@@ -70,8 +72,8 @@ impl Ticket {
             return;
         };
         match &work.book {
-            Book::Ledger(ledger) => ledger.done(work.number),
-            Book::Log(log, outlet) => log.consume(*outlet, [work.number]),
+            Book::Ledger(ledger) => ledger.done(work.numbers.start),
+            Book::Log(log, outlet) => log.consume(*outlet, work.numbers.clone()),
         }
     }
 }
@@ -95,7 +97,7 @@ impl Ledger {
         let number = tickets.next;
         tickets.next += 1;
         tickets.open.insert(number);
-        Ticket::new(number, Book::Ledger(Arc::clone(self)))
+        Ticket::new(number..number + 1, Book::Ledger(Arc::clone(self)))
     }
 
     pub fn next(&self) -> u64 {

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
 use std::mem;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
@@ -58,7 +59,7 @@ pub struct JournalLog {
 pub(super) struct LogShared {
     pub(super) metrics: JournalMetrics,
     /// Records that outlets consumed since the thread last read the list.
-    consumed: Mutex<Vec<(Outlet, u64)>>,
+    consumed: Mutex<Vec<(Outlet, Range<u64>)>>,
     /// True from the first change after a write of the cursor until the next write.
     has_changed: AtomicBool,
     /// The records that scoring needs, if they have changed.
@@ -206,9 +207,8 @@ impl JournalLog {
     }
 
     /// Marks records as consumed: they need no delivery to this outlet.
-    pub fn consume(&self, outlet: Outlet, sequences: impl IntoIterator<Item = u64>) {
-        let sequences = sequences.into_iter().map(|sequence| (outlet, sequence));
-        self.shared.consumed.lock().extend(sequences);
+    pub fn consume(&self, outlet: Outlet, range: Range<u64>) {
+        self.shared.consumed.lock().push((outlet, range));
         self.changed();
     }
 
@@ -309,8 +309,8 @@ impl LogShared {
     }
 
     fn take_consumed(&self, progress: &mut Progress) {
-        for (outlet, sequence) in mem::take(&mut *self.consumed.lock()) {
-            progress.consume(outlet.index(), sequence..sequence + 1);
+        for (outlet, range) in mem::take(&mut *self.consumed.lock()) {
+            progress.consume(outlet.index(), range);
         }
         let needed = self.needed.lock().take();
         if let Some(needed) = needed {

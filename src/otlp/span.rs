@@ -29,7 +29,7 @@ pub use class::{Recognition, SpanClass};
 pub use entries::EntryRange;
 pub use index::IndexedAttributes;
 pub use key_bits::KeyBits;
-pub use key_set::{KeyId, KeyRule, KeySet, MatchedKey, RetentionRule, WantedBody};
+pub use key_set::{KeyId, KeyRule, KeySet, MatchedKey, Retention, WantedBody};
 pub use stored_attributes::{Event, StoredAttributes};
 pub use trace_text::TraceText;
 
@@ -284,12 +284,12 @@ pub struct Span {
 impl Span {
     /// The key under which the scan records a model's reply that was not stored whole. The value is
     /// the number of the reply's key, or an empty text if parts of any reply may never have
-    /// arrived. Senders cannot set this key, because its rule is [`RetentionRule::Own`].
+    /// arrived. Senders cannot set this key, because its rule is [`Retention::Own`].
     pub const LOST_REPLY: &str = "spanscore.lost.reply";
     /// The key under which the scan records that messages of the request to a model are missing.
     pub const LOST_REQUEST: &str = "spanscore.lost.request";
     /// The key of a log record's body, so that messages in bodies are found like attributes.
-    /// Senders cannot set this key, because its rule is [`RetentionRule::Own`].
+    /// Senders cannot set this key, because its rule is [`Retention::Own`].
     pub const RECORD_BODY: &str = "spanscore.log.body";
 }
 

@@ -210,12 +210,11 @@ events! {
     }
 
     /// Requests waited for a destination that is no longer configured.
-    JournalAbandoned { folder: String, n_records: u64 } () {
+    JournalAbandoned { folder: String } () {
         tracing::warn!(
             folder,
-            n_records,
-            "requests waited in the journal for a destination that the configuration no longer \
-             has; they are not sent to it"
+            "requests that wait in the journal for a destination that the configuration no longer \
+             has are not sent to it"
         );
     }
 
@@ -346,7 +345,7 @@ events! {
                 size,
                 capacity,
                 why,
-                "journal full; requests are refused until the downstream accepts some, senders \
+                "journal full; requests are refused until all destinations accept some, senders \
                  retry; raise `journal.max_size` to bridge longer outages"
             ),
             "disk_full" => tracing::error!(

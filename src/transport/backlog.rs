@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::Range;
 
-use crate::journal::{JournalLog, LogReader, OpenedLog, Outlet, Stretch};
+use crate::journal::{JournalLog, LogReader, OpenedLog, Outlet, Stretch, Ticket};
 
 /// Maximum bytes in one read of the journal.
 const MAX_READ: usize = 4 << 20;
@@ -47,15 +47,32 @@ impl Backlog {
         self.end
     }
 
-    /// Adds an appended record. Returns true if the record may stay in memory: all earlier requests
-    /// are in memory, and there is space.
-    pub(super) fn appended(&mut self, sequence: u64, has_room: bool) -> bool {
+    /// Adds an appended record. Returns its ticket if the record may stay in memory: all earlier
+    /// requests are in memory, and there is space.
+    pub(super) fn appended(&mut self, sequence: u64, has_room: bool) -> Option<Ticket> {
         let stays = self.is_empty() && has_room;
+        let ticket = stays.then(|| self.ticket(self.end, sequence));
         self.end = sequence + 1;
         if stays {
             self.next = self.end;
         }
-        stays
+        ticket
+    }
+
+    /// Returns the ticket of a record. Between it and `from` are only records for other outlets,
+    /// which are consumed with it. Records of other lanes are not.
+    fn ticket(&self, from: u64, sequence: u64) -> Ticket {
+        let from = if self.is_lane() { sequence } else { from };
+        Ticket::of_record(&self.log, self.outlet, from..sequence + 1)
+    }
+
+    /// Returns the ticket of the next record that was read.
+    pub(super) fn next_ticket(&self, sequence: u64) -> Ticket {
+        self.ticket(self.next, sequence)
+    }
+
+    pub(super) fn is_lane(&self) -> bool {
+        matches!(self.outlet, Outlet::Lane(_))
     }
 
     /// Returns the next records to read, if memory is at most half full.
@@ -79,6 +96,13 @@ impl Backlog {
     pub(super) fn read_up_to(&mut self, next: u64) -> u64 {
         self.next = self.next.max(next.min(self.end));
         self.next
+    }
+
+    /// Consumes the records from `next` on, which the reader skipped, up to `to`.
+    pub(super) fn skip_to(&self, to: u64) {
+        if !self.is_lane() && self.next < to {
+            self.log.consume(self.outlet, self.next..to);
+        }
     }
 
     /// Returns true if a record is on the disk and not in memory.

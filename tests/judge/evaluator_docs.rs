@@ -24,6 +24,9 @@ say that there is no verdict:
 - `error`: the criterion cannot be applied to a call that was made, or the run has an expectation
   that cannot be used ([expectations](expectations.md)).
 
+*Details* are a field of a score in [JSON](design.md#machine-readable-lines). The
+[criteria API](criteria-api.md) serves `/v1/status`.
+
 The outcome of a check is *open* if it is unknown. If an open outcome could change the label, there
 is no verdict. Some evaluators reproduce an evaluator of another tool, *the reference*
 ([conformance](../tests/conformance/README.md)).
@@ -47,10 +50,10 @@ that another span is the evaluated span. Therefore, in such a trace:
 - The order of two calls is certain only if both lie below the same root, or below the same missing
   parent that the SDK marks as local (OTLP flag 0x100).
 - If all calls below a missing parent have the same name, the parent may be a wrapper that reports
-  the same call. Of all such calls of one name, one counts, or none if another call of that name is
-  certain. The position and result of the one that counts are unknown; so are its arguments, unless
-  they are a map. A call without a usable tool name, and a call `transfer_to_X` before an agent X
-  was seen, do not count as seen.
+  the same call. Of all calls of one name below such parents, one counts, or none if another call of
+  that name is certain. The position and result of the one that counts are unknown; so are its
+  arguments, unless they are a map. A call without a usable tool name, and a call `transfer_to_X`
+  before an agent X was seen, do not count as seen.
 - Absent arguments and results may still arrive; arguments that are not an object may change.
 - A criterion that selects by `agent`, `root` or `attributes` gives no verdict until the root is
   present and is an agent run that has ended. A criterion that selects by `service` gives no verdict

@@ -52,7 +52,7 @@ impl Store {
 
     /// Marks the segments whose records are all delivered, including the tail.
     fn mark_delivered(&mut self) {
-        let consumed = self.progress.delivered();
+        let consumed = self.progress.written();
         for segment in self.index.lock().iter_mut() {
             let range = segment.head.first..segment.next;
             segment.is_delivered |= consumed.rest_of(&range).is_empty();
@@ -105,7 +105,7 @@ impl Store {
         let is_delivered = |(idx, segment): (usize, &Segment)| {
             let range = segment.head.first..segment.next;
             let next_oldest = index.get(idx + 1).map(|next| next.oldest);
-            let is_delivered = self.progress.delivered().rest_of(&range).is_empty();
+            let is_delivered = self.progress.written().rest_of(&range).is_empty();
             is_delivered.then(|| (segment.clone(), next_oldest))
         };
         let finished = index[..n_finished].iter().enumerate();
@@ -137,7 +137,7 @@ impl Store {
             return false;
         };
         let heads = heads_of(&*self.storage, &oldest).unwrap_or_default();
-        let consumed = self.progress.delivered();
+        let consumed = self.progress.written();
         let waiting = heads.iter().map(|(_, head)| head);
         let waiting = waiting.filter(|head| !consumed.contains(head.sequence));
         self.lost.extend(waiting.map(|head| LostRecord {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use otlp::span::PeerId;
 
 use crate::journal::format::{Outlet, n_record_bytes, rest_crc};
-use crate::journal::segment::RecordKind;
+use crate::journal::segment::{RecordKind, is_for};
 
 /// A record to append: a request, scores, or marks of judged traces.
 #[derive(Debug, Clone)]
@@ -61,13 +61,8 @@ impl Record {
         }
     }
 
-    /// Returns true if an outlet gets the record. All lanes share the progress of the downstream.
     pub(in crate::journal) fn is_for(&self, outlet: Outlet) -> bool {
-        match self.kind {
-            RecordKind::Request => outlet.takes(self.signal),
-            RecordKind::Score => outlet == Outlet::Downstream,
-            RecordKind::Judged => false,
-        }
+        is_for(Some(self.kind), self.signal, outlet)
     }
 
     pub(in crate::journal) fn n_bytes(&self) -> usize {

@@ -31,7 +31,7 @@ fn record(lane: u8, n: u64) -> Record {
 
 /// Returns the number and the items of each waiting record of a lane.
 fn waiting(store: &Store, lane: u8) -> BTreeMap<u64, u64> {
-    let consumed = store.progress.delivered().to(0).unwrap().clone();
+    let consumed = store.progress.delivered().to(0).clone();
     let wanted = Wanted::Waiting {
         consumed,
         outlet: Outlet::Lane(lane),
@@ -42,7 +42,6 @@ fn waiting(store: &Store, lane: u8) -> BTreeMap<u64, u64> {
         .read(store.low(), end, usize::MAX)
         .unwrap();
     assert_eq!(stretch.damage, []);
-    assert_eq!(stretch.passed, [0; 0], "other lanes have their own readers");
     let records = stretch.records.into_iter();
     let records = records.map(|stored| {
         assert_eq!(stored.body, record(lane, stored.n_items).body);

@@ -10,8 +10,8 @@ use super::retention::Retainer;
 use super::spans::grow;
 use super::value::{ScannedValue, ValueKind, any_value, key_value};
 use crate::span::{
-    Batch, Resource, RetentionRule, Span, SpanAdmission, SpanId, SpanRow, StoredAttributes,
-    TraceId, WantedBody,
+    Batch, Resource, Retention, Span, SpanAdmission, SpanId, SpanRow, StoredAttributes, TraceId,
+    WantedBody,
 };
 use crate::wire::otlp::{log_record, request, resource_group, scope_group};
 use crate::wire::{Cursor, FIXED64, Fault, FaultKind, RECURSION_LIMIT, delimited_fields, key};
@@ -96,9 +96,7 @@ fn keep(record: &[u8], wanted_body: WantedBody, keeper: &mut Retainer<'_>) {
     let mut requests = RequestMessages::default();
     for (key, value, encoded) in attributes(record) {
         match keys.find(key) {
-            Some(kept) if kept.rule == RetentionRule::Request => {
-                requests.push(kept, value, encoded)
-            }
+            Some(kept) if kept.rule == Retention::Request => requests.push(kept, value, encoded),
             Some(kept) => keeper.attribute(kept, value, encoded),
             None => {}
         }
@@ -106,8 +104,8 @@ fn keep(record: &[u8], wanted_body: WantedBody, keeper: &mut Retainer<'_>) {
     keeper.requests(&requests);
     let kept_body = match wanted_body {
         WantedBody::Not => None,
-        WantedBody::Reply => Some(RetentionRule::Reply),
-        WantedBody::Request => Some(RetentionRule::Request),
+        WantedBody::Reply => Some(Retention::Reply),
+        WantedBody::Request => Some(Retention::Request),
     };
     if let Some(keep) = kept_body
         && let Some(key) = keys.id(Span::RECORD_BODY)

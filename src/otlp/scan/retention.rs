@@ -9,7 +9,7 @@ use super::requests::{RequestMessages, RequestPart, overhead};
 use super::shorten::shorten;
 use super::value::{ScannedValue, VALUE, ValueKind};
 use crate::span::{
-    Attribute, KeyId, KeySet, MatchedKey, RetentionRule, Span, StoredAttributes,
+    Attribute, KeyId, KeySet, MatchedKey, Retention, Span, StoredAttributes,
     StoredAttributesBuilder, TraceId, Value, cut_at_char, is_unfinished_json,
 };
 use crate::wire::number_of;
@@ -115,7 +115,7 @@ impl<'k> Retainer<'k> {
         encoded: &[u8],
     ) {
         // Fast path: nearly all attributes are short texts.
-        if kept.rule == RetentionRule::Value
+        if kept.rule == Retention::Value
             && kept.suffix.is_empty()
             && value.kind == ValueKind::Str
             && self.charge_small(kept, value.bytes.len())
@@ -131,19 +131,19 @@ impl<'k> Retainer<'k> {
             return;
         }
         let has_call = || may_contain_call(kept.suffix, value, encoded, number_of(VALUE));
-        self.has_reply |= matches!(kept.rule, RetentionRule::Reply | RetentionRule::Output)
-            && kept.suffix.is_empty();
+        self.has_reply |=
+            matches!(kept.rule, Retention::Reply | Retention::Output) && kept.suffix.is_empty();
         let kept = match kept.rule {
-            RetentionRule::Reply if !has_call() => return self.lose_calls_behind(kept, value),
+            Retention::Reply if !has_call() => return self.lose_calls_behind(kept, value),
             // Fields of messages are texts, so nested values are not read.
-            RetentionRule::Reply if value.kind == ValueKind::Nested && !kept.suffix.is_empty() => {
+            Retention::Reply if value.kind == ValueKind::Nested && !kept.suffix.is_empty() => {
                 return;
             }
             // A result may be cut to `max_value_size`; a reply is needed whole.
-            RetentionRule::Output if self.is_long(value, encoded) => {
+            Retention::Output if self.is_long(value, encoded) => {
                 if has_call() {
                     MatchedKey {
-                        rule: RetentionRule::Reply,
+                        rule: Retention::Reply,
                         ..kept
                     }
                 } else {
@@ -155,8 +155,8 @@ impl<'k> Retainer<'k> {
         };
         let bits = value.bits;
         match (kept.rule, value.kind) {
-            (_, ValueKind::Nothing | ValueKind::Index) | (RetentionRule::Request, _) => {}
-            (RetentionRule::Presence, _) => self.text(kept, b""),
+            (_, ValueKind::Nothing | ValueKind::Index) | (Retention::Request, _) => {}
+            (Retention::Presence, _) => self.text(kept, b""),
             (_, ValueKind::Str) => self.text(kept, value.bytes),
             (_, ValueKind::Bool) => self.number(kept, Value::Bool(bits != 0)),
             (_, ValueKind::Int) => self.number(kept, Value::Int(bits as i64)),
@@ -184,19 +184,19 @@ impl<'k> Retainer<'k> {
         value: ScannedValue<'_>,
         record: &[u8],
         field: u64,
-        rule: RetentionRule,
+        rule: Retention,
     ) {
         let kept = MatchedKey {
             key,
             rule,
             suffix: b"",
         };
-        if rule == RetentionRule::Reply && !may_contain_call(b"", value, record, field) {
+        if rule == Retention::Reply && !may_contain_call(b"", value, record, field) {
             return self.lose_calls_behind(kept, value);
         }
         match value.kind {
             ValueKind::Str => self.text(kept, value.bytes),
-            ValueKind::Nested => self.nested(kept, record, field, rule == RetentionRule::Request),
+            ValueKind::Nested => self.nested(kept, record, field, rule == Retention::Request),
             _ => {}
         }
     }
@@ -344,7 +344,7 @@ impl<'k> Retainer<'k> {
             self.largest(kept),
             &mut json,
         );
-        if fits || (kept.rule == RetentionRule::Request && json.len() <= self.largest(kept)) {
+        if fits || (kept.rule == Retention::Request && json.len() <= self.largest(kept)) {
             self.text_up_to(kept, &json, !fits);
         } else {
             self.text_up_to(kept, text, true);
@@ -387,7 +387,7 @@ impl<'k> Retainer<'k> {
         if cut && is_whole_message(kept) {
             limits.string = self.keys.max_value_size;
             // Write more than the limit, because the end of a request is stored.
-            if kept.rule == RetentionRule::Request {
+            if kept.rule == Retention::Request {
                 limits.whole = MAX_REQUEST;
             }
             cut = value_as_json(encoded, field, limits, &mut json);
@@ -401,7 +401,7 @@ impl<'k> Retainer<'k> {
         // Search the JSON text and not the encoding, which may contain a word in a replaced value
         // or an unknown field.
         let is_wanted = is_wanted
-            || !matches!(kept.rule, RetentionRule::Reply | RetentionRule::Request)
+            || !matches!(kept.rule, Retention::Reply | Retention::Request)
             || cut
             || names_tool_call(kept.suffix)
             || names_tool_call(&json);
@@ -417,13 +417,11 @@ impl<'k> Retainer<'k> {
     /// Charges a value to its budget. Returns the number of bytes to store; `None` to drop the
     /// value. Records a reply or request that exceeds its budget as lost.
     fn grant(&mut self, kept: MatchedKey<'_>, wanted: usize) -> Option<usize> {
-        if matches!(kept.rule, RetentionRule::Value | RetentionRule::Output)
-            && wanted <= self.small_value
-        {
+        if matches!(kept.rule, Retention::Value | Retention::Output) && wanted <= self.small_value {
             if self.charge_small(kept, wanted) {
                 return Some(wanted);
             }
-            if kept.rule == RetentionRule::Value {
+            if kept.rule == Retention::Value {
                 return None;
             }
         }
@@ -432,9 +430,9 @@ impl<'k> Retainer<'k> {
             self.lose_message(kept);
         }
         match kept.rule {
-            RetentionRule::Reply | RetentionRule::Request => {
+            Retention::Reply | Retention::Request => {
                 let size = overhead(kept) + granted;
-                let budget = if kept.rule == RetentionRule::Reply {
+                let budget = if kept.rule == Retention::Reply {
                     &mut self.replies_budget
                 } else {
                     &mut self.requests_budget
@@ -447,29 +445,24 @@ impl<'k> Retainer<'k> {
                     }
                 }
             }
-            RetentionRule::Output if granted <= self.replies_budget => {
-                self.replies_budget -= granted
-            }
+            Retention::Output if granted <= self.replies_budget => self.replies_budget -= granted,
             // An expectation is stored even if the budget is used up, because later stages must see
             // that it exists.
-            RetentionRule::Expectation if self.n_expectations == MAX_EXPECTATIONS => return None,
-            RetentionRule::Expectation => {
+            Retention::Expectation if self.n_expectations == MAX_EXPECTATIONS => return None,
+            Retention::Expectation => {
                 self.n_expectations += 1;
                 self.expectations_budget -= granted;
             }
-            RetentionRule::Value
-            | RetentionRule::Selected
-            | RetentionRule::Presence
-            | RetentionRule::Own
+            Retention::Value | Retention::Selected | Retention::Presence | Retention::Own
                 if granted > SMALL =>
             {
                 self.large_budget -= granted
             }
-            RetentionRule::Value
-            | RetentionRule::Selected
-            | RetentionRule::Output
-            | RetentionRule::Presence
-            | RetentionRule::Own => {
+            Retention::Value
+            | Retention::Selected
+            | Retention::Output
+            | Retention::Presence
+            | Retention::Own => {
                 self.small_budget = self.small_budget.checked_sub(
                     StoredAttributesBuilder::HEAD_SIZE + kept.suffix.len() + granted,
                 )?;
@@ -493,14 +486,13 @@ impl<'k> Retainer<'k> {
     #[inline]
     fn largest(&self, kept: MatchedKey<'_>) -> usize {
         let room = match kept.rule {
-            RetentionRule::Reply => self.replies_budget.saturating_sub(overhead(kept)),
-            RetentionRule::Request => self.requests_budget.saturating_sub(overhead(kept)),
-            RetentionRule::Expectation => self.expectations_budget,
-            RetentionRule::Output => self.replies_budget.max(SMALL),
-            RetentionRule::Value
-            | RetentionRule::Selected
-            | RetentionRule::Presence
-            | RetentionRule::Own => self.large_budget.max(SMALL),
+            Retention::Reply => self.replies_budget.saturating_sub(overhead(kept)),
+            Retention::Request => self.requests_budget.saturating_sub(overhead(kept)),
+            Retention::Expectation => self.expectations_budget,
+            Retention::Output => self.replies_budget.max(SMALL),
+            Retention::Value | Retention::Selected | Retention::Presence | Retention::Own => {
+                self.large_budget.max(SMALL)
+            }
         };
         room.min(Self::longest(kept, self.keys))
     }
@@ -509,7 +501,7 @@ impl<'k> Retainer<'k> {
     #[inline]
     fn longest(kept: MatchedKey<'_>, keys: &KeySet) -> usize {
         match kept.rule {
-            RetentionRule::Expectation => usize::MAX,
+            Retention::Expectation => usize::MAX,
             _ if is_whole_message(kept) => usize::MAX,
             _ => keys
                 .max_value_size
@@ -521,8 +513,8 @@ impl<'k> Retainer<'k> {
 
     fn lose_message(&mut self, kept: MatchedKey<'_>) {
         match kept.rule {
-            RetentionRule::Reply | RetentionRule::Output => self.lose(kept.key),
-            RetentionRule::Request => self.lost_request = true,
+            Retention::Reply | Retention::Output => self.lose(kept.key),
+            Retention::Request => self.lost_request = true,
             _ => {}
         }
     }
@@ -585,5 +577,5 @@ impl<'k> Retainer<'k> {
 /// Returns true for a whole reply or request, as opposed to one field of a message.
 #[inline]
 fn is_whole_message(kept: MatchedKey<'_>) -> bool {
-    matches!(kept.rule, RetentionRule::Reply | RetentionRule::Request) && kept.suffix.is_empty()
+    matches!(kept.rule, Retention::Reply | Retention::Request) && kept.suffix.is_empty()
 }

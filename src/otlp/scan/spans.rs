@@ -8,7 +8,7 @@ use super::retention::Retainer;
 use super::schema::{FieldKind, KEY_VALUE, Schema};
 use super::value::{ScannedValue, ValueKind, any_value, key_value, plain_key_value, short_text};
 use crate::span::{
-    Batch, Resource, RetentionRule, ScopeHash, Span, SpanAdmission, SpanId, SpanRow, Status,
+    Batch, Resource, Retention, ScopeHash, Span, SpanAdmission, SpanId, SpanRow, Status,
     StoredAttributes, TraceId,
 };
 use crate::wire::otlp::{event, link, span, status};
@@ -226,7 +226,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                     if let (Some(keeper), Some(known)) = (&mut self.keeper, known)
                         && let Some(kept) = self.known_keys.kept(known)
                     {
-                        if kept.rule == RetentionRule::Request {
+                        if kept.rule == Retention::Request {
                             self.requests.push(kept, value, encoded);
                             continue;
                         }

@@ -14,7 +14,7 @@ impl KeyId {
 
 /// The rule of a key, which states how much of an attribute to store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RetentionRule {
+pub enum Retention {
     /// The value, up to `max_value_size` bytes.
     Value,
     /// A call's result or a model's reply, up to `max_value_size`; up to `max_messages_size` if a
@@ -49,7 +49,7 @@ pub enum RetentionRule {
 pub enum WantedBody {
     /// Nothing, because the record's attributes suffice.
     Not,
-    /// A model's reply, by the rule of [`RetentionRule::Reply`].
+    /// A model's reply, by the rule of [`Retention::Reply`].
     Reply,
     /// A message of the request to a model, without a substring search, because a tool's result
     /// need not mention tools.
@@ -64,14 +64,14 @@ pub struct KeyRule {
     /// single star inside the key matches one word without dots: `llm.*.choices`.
     pub key: &'static str,
     /// The rule of the key.
-    pub rule: RetentionRule,
+    pub rule: Retention,
 }
 
 /// The attributes and events to store, and how much of each. Key numbers are stable: in a set that
 /// extends an older set, each old key retains its number.
 #[derive(Debug, Clone, Default)]
 pub struct KeySet {
-    keys: Vec<(Box<str>, RetentionRule)>,
+    keys: Vec<(Box<str>, Retention)>,
     exact: HashMap<Box<[u8]>, KeyId>,
     /// Keys with a star and prefixes, each with the text that must follow.
     prefixes: Vec<(KeyId, Rest)>,
@@ -92,7 +92,7 @@ pub struct MatchedKey<'a> {
     /// The number of the key or prefix.
     pub key: KeyId,
     /// The rule of the key.
-    pub rule: RetentionRule,
+    pub rule: Retention,
     /// The part of the attribute's key after the prefix; empty if the whole key matched.
     pub suffix: &'a [u8],
 }
@@ -130,12 +130,11 @@ impl KeySet {
     }
 
     /// Adds a key if it is new, and returns its number. A known key retains its rule, unless the
-    /// rule is [`RetentionRule::Selected`]. A set has at most 65,535 keys; further keys are not
+    /// rule is [`Retention::Selected`]. A set has at most 65,535 keys; further keys are not
     /// stored.
-    pub fn add(&mut self, key: &str, rule: RetentionRule) -> KeyId {
+    pub fn add(&mut self, key: &str, rule: Retention) -> KeyId {
         if let Some(&id) = self.exact.get(key.as_bytes()) {
-            if let Some((_, known @ RetentionRule::Selected)) = self.keys.get_mut(usize::from(id.0))
-            {
+            if let Some((_, known @ Retention::Selected)) = self.keys.get_mut(usize::from(id.0)) {
                 *known = rule;
             }
             return id;
@@ -189,13 +188,11 @@ impl KeySet {
     pub fn find<'a>(&self, key: &'a [u8]) -> Option<MatchedKey<'a>> {
         if let Some(&id) = self.exact.get(key) {
             let rule = self.keys[usize::from(id.0)].1;
-            return (!matches!(rule, RetentionRule::Selected | RetentionRule::Own)).then_some(
-                MatchedKey {
-                    key: id,
-                    rule,
-                    suffix: b"",
-                },
-            );
+            return (!matches!(rule, Retention::Selected | Retention::Own)).then_some(MatchedKey {
+                key: id,
+                rule,
+                suffix: b"",
+            });
         }
         self.prefixes.iter().find_map(|&(id, rest)| {
             let (prefix, rule) = &self.keys[usize::from(id.0)];
@@ -208,7 +205,7 @@ impl KeySet {
         })
     }
 
-    fn add_prefix(&mut self, prefix: &str, rest: Rest, rule: RetentionRule) -> KeyId {
+    fn add_prefix(&mut self, prefix: &str, rest: Rest, rule: Retention) -> KeyId {
         let id = self.next_id();
         self.keys.push((prefix.into(), rule));
         self.prefixes.push((id, rest));

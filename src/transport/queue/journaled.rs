@@ -1,9 +1,9 @@
 //! A queue whose requests are in a journal. Memory contains the oldest requests, as many as fit;
 //! the delivery reads the others later.
 
-use super::{OutboundRequest, Queue, QueueStage, Route};
+use super::{OutboundRequest, Queue, QueueStage, Route, State};
 use crate::config::Signal;
-use crate::journal::{JournalLog, LogReader, Outlet, Stretch, Ticket};
+use crate::journal::{JournalLog, LogReader, Outlet, Stored, Stretch, Ticket};
 use crate::transport::backlog::{Backlog, ToRead};
 
 impl Queue {
@@ -41,8 +41,7 @@ impl Queue {
         let Some(on_disk) = &mut state.on_disk else {
             return;
         };
-        if on_disk.appended(sequence, has_room) {
-            let ticket = Ticket::of_record(&on_disk.log, on_disk.outlet, sequence);
+        if let Some(ticket) = on_disk.appended(sequence, has_room) {
             self.push(&mut state, request, ticket);
         }
         drop(state);
@@ -68,16 +67,15 @@ impl Queue {
             records,
             next,
             damage,
-            passed,
         } = stretch;
         let mut state = self.state();
         let Some(on_disk) = &state.on_disk else {
             return;
         };
         let (log, outlet) = (on_disk.log.clone(), on_disk.outlet);
-        log.consume(outlet, passed);
+        let accounting = &self.shared.accounting;
         for (lost, damage) in damage {
-            self.shared.accounting.damaged(match outlet {
+            accounting.damaged(match outlet {
                 // The lanes report damage once for all of them.
                 Outlet::Lane(_) => damage.counts,
                 _ => outlet.counts(&damage.counts),
@@ -85,35 +83,47 @@ impl Queue {
             log.consume(outlet, lost);
         }
         for record in records {
+            let on_disk = state.on_disk.as_ref();
+            // The log may have evicted the record in the meantime.
+            let known = on_disk.filter(|on_disk| on_disk.has(record.sequence));
+            let ticket = known.map(|on_disk| on_disk.next_ticket(record.sequence));
             // Requests that were held for older records precede this one.
             state.read_up_to(record.sequence);
-            // The log may have evicted the record in the meantime.
-            if !(state.on_disk.as_ref()).is_some_and(|it| it.has(record.sequence)) {
-                continue;
+            if let Some(ticket) = ticket {
+                self.enqueue_read(&mut state, record, outlet, ticket);
             }
-            let mut signal = Signal::of_number(record.signal);
-            let is_score = matches!(outlet, Outlet::Lane(_));
-            let Some(mut route) = Route::decode(record.meta, is_score) else {
-                log.consume(outlet, [record.sequence]);
-                let accounting = &self.shared.accounting;
-                accounting.dropped(signal, record.n_items, "damaged");
-                continue;
-            };
-            // The signal field of a record for an API contains the lane of the writer.
-            if matches!(route, Route::Api { .. }) {
-                signal = Signal::Traces;
-            }
-            if outlet == Outlet::Topic {
-                route = Route::default();
-            }
-            let request = OutboundRequest {
-                route,
-                ..OutboundRequest::otlp(signal, record.body, record.n_items)
-            };
-            let ticket = Ticket::of_record(&log, outlet, record.sequence);
-            self.push(&mut state, request, ticket);
+        }
+        if let Some(on_disk) = &state.on_disk {
+            on_disk.skip_to(next);
         }
         state.read_up_to(next);
+    }
+
+    fn enqueue_read(&self, state: &mut State, record: Stored, outlet: Outlet, ticket: Ticket) {
+        let end = record.sequence + 1;
+        let mut signal = Signal::of_number(record.signal);
+        match Route::decode(record.meta, matches!(outlet, Outlet::Lane(_))) {
+            Some(mut route) => {
+                // The signal field of a record for an API contains the lane of the writer.
+                if matches!(route, Route::Api { .. }) {
+                    signal = Signal::Traces;
+                }
+                if outlet == Outlet::Topic {
+                    route = Route::default();
+                }
+                let request = OutboundRequest {
+                    route,
+                    ..OutboundRequest::otlp(signal, record.body, record.n_items)
+                };
+                self.push(state, request, ticket);
+            }
+            None => {
+                let accounting = &self.shared.accounting;
+                accounting.dropped(signal, record.n_items, "damaged");
+                ticket.done();
+            }
+        }
+        state.read_up_to(end);
     }
 
     pub fn is_closed(&self) -> bool {

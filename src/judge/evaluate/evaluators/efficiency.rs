@@ -45,7 +45,7 @@ use crate::extract::Trajectory;
 ///   same names and arguments.
 /// - `max_duplicates`: calls with the name and arguments of an earlier call, anywhere in the run.
 /// - `max_duration`: the time from start to end of the evaluated span, such as `2m`; for a run of
-///   log records, from the first start to the last end.
+///   [log records](design.md#log-records), from the first start to the last end.
 /// - `max_model_calls`: model calls, including failed ones, excluding embeddings.
 /// - `max_input_tokens`, `max_output_tokens`, `max_tokens`: tokens that models read, tokens that
 ///   models wrote, and the sum of both.

@@ -40,8 +40,9 @@ use crate::extract::Trajectory;
 ///
 /// # Parameters
 /// - `expected_tools`: entries with `tool_name` and, optionally, `parameters`. `null` counts as
-///   absent. The other fields that the reference exports are accepted if they are `null`. An empty
-///   list scores 1 (with `exact_match` only if nothing was called) and loads with a warning.
+///   absent. `agent_name`, `result_dependencies`, `action_dependencies` and `require_all` are
+///   accepted if they are `null`. An empty list scores 1 (with `exact_match` only if nothing was
+///   called) and loads with a warning.
 /// - `exact_match` (false): no other calls.
 ///
 /// # When the trace was cut short

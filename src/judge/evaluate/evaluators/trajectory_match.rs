@@ -62,7 +62,7 @@ use crate::extract::Trajectory;
 /// | `superset` | any order | 1 if M = n: all expected calls |
 /// | `precision`, `recall`, `f1` | by `ordered` | M/m, M/n, 2M/(n + m) |
 /// | `lcs_ratio` | in order | M/n |
-/// | `edit` | in the order of the list | (max(n, m) − changes)/max(n, m) |
+/// | `edit` | in order of start | (max(n, m) − changes)/max(n, m) |
 ///
 /// - *changes*: the fewest calls to insert, delete or replace to make both lists equal.
 /// - `ordered` (false): `precision`, `recall` and `f1` count pairs in order.

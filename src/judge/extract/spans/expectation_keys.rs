@@ -1,6 +1,6 @@
 //! The attributes in which a run can state its own expectations.
 
-use otlp::span::{KeyId, KeySet, RetentionRule};
+use otlp::span::{KeyId, KeySet, Retention};
 
 /// The attribute with the id of the run's test case.
 pub const CASE_ID: &str = "test.case.id";
@@ -35,9 +35,9 @@ impl ExpectationKeys {
         } = policy;
         keys.max_expectations_size = policy.max_size;
         Self {
-            case_id: Some(keys.add(CASE_ID, RetentionRule::Value)),
-            criteria: criteria.then(|| keys.add(CRITERIA, RetentionRule::Expectation)),
-            expect: expect.then(|| keys.add(EXPECT, RetentionRule::Expectation)),
+            case_id: Some(keys.add(CASE_ID, Retention::Value)),
+            criteria: criteria.then(|| keys.add(CRITERIA, Retention::Expectation)),
+            expect: expect.then(|| keys.add(EXPECT, Retention::Expectation)),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The table of the attributes and events that extraction reads. The scan stores them, and the
 //! attributes that settings and criteria name.
 
-use otlp::span::{KeyBits, KeyId, KeyRule, RetentionRule};
+use otlp::span::{KeyBits, KeyId, KeyRule, Retention};
 
 /// The purpose of a key's value. It decides which keys identify a span's kind, and which values are
 /// pruned from spans that do not need them.
@@ -40,7 +40,7 @@ macro_rules! keys {
         $($(#[doc = $section])* pub(crate) const $name: KeyId = KeyId(Row::$name as u16);)*
 
         pub(super) const RULES: &[KeyRule] =
-            &[$(KeyRule { key: $key, rule: RetentionRule::$rule }),*];
+            &[$(KeyRule { key: $key, rule: Retention::$rule }),*];
 
         const CLASSES: &[(KeyId, Class)] = &[$(($name, Class::$class)),*];
     };
@@ -322,9 +322,7 @@ pub(crate) const USAGE: KeyBits = of_class(Class::Usage);
 
 /// Returns the names of [`USAGE`].
 pub(super) fn usage_keys() -> impl Iterator<Item = &'static str> {
-    let rows = RULES
-        .iter()
-        .filter(|rule| rule.rule == RetentionRule::Selected);
+    let rows = RULES.iter().filter(|rule| rule.rule == Retention::Selected);
     rows.map(|rule| rule.key)
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
-use otlp::span::{KeyId, KeySet, Recognition, RetentionRule};
+use otlp::span::{KeyId, KeySet, Recognition, Retention};
 
 use super::convention::{Convention, SpanCall};
 use super::conventions::{ConventionId, candidates, tool_name};
@@ -156,7 +156,7 @@ impl Recogniser {
     pub fn with_usage(mut self, is_read: bool) -> Self {
         if is_read && !self.reads_usage {
             for key in keys::usage_keys() {
-                self.keys.add(key, RetentionRule::Value);
+                self.keys.add(key, Retention::Value);
             }
         }
         self.reads_usage |= is_read;

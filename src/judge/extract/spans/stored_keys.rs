@@ -2,7 +2,7 @@
 //! built in; attributes are built in, named in the settings, read by selectors, or copied to
 //! scores.
 
-use otlp::span::{KeySet, RetentionRule, WantedBody};
+use otlp::span::{KeySet, Retention, WantedBody};
 
 use super::conventions::log_calls;
 use super::keys::RULES;
@@ -19,10 +19,10 @@ pub fn stored_keys<'a>(
 ) -> KeySet {
     let mut keys = previous.cloned().unwrap_or_else(|| KeySet::new(RULES));
     for name in tools.attributes() {
-        keys.add(name, RetentionRule::Value);
+        keys.add(name, Retention::Value);
     }
     for name in extra {
-        keys.add(name, RetentionRule::Value);
+        keys.add(name, Retention::Value);
     }
     let calls = log_calls::EVENTS
         .iter()
