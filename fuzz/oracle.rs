@@ -21,7 +21,7 @@ pub(crate) struct Expected {
 
 /// Returns the expected result of the scan, or an error if prost rejects the body or an id has the
 /// wrong length.
-pub(crate) fn scan(body: &[u8], _keys: &KeySet) -> Result<Expected, String> {
+pub(crate) fn scan(body: &[u8]) -> Result<Expected, String> {
     let request = ExportTraceServiceRequest::decode(body).map_err(|error| error.to_string())?;
     let mut expected = Expected {
         n_spans: 0,

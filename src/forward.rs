@@ -162,7 +162,7 @@ impl ForwardHandle {
     }
 
     /// Counts the items of a request that no outlet accepts.
-    pub fn discard(&self, signal: Signal, n_items: u64) {
+    fn discard(&self, signal: Signal, n_items: u64) {
         ItemsDiscarded {
             signal: signal.as_str(),
             n_items,
@@ -176,16 +176,21 @@ impl ForwardHandle {
         outlet.map(|outlet| outlet.queue.clone())
     }
 
-    /// Returns true if the journal stores requests of this signal. If so, call [`Self::keep`]
+    /// Returns true if the journal stores requests of this signal. If so, call [`Self::append`]
     /// instead of [`Self::offer`].
-    pub fn keeps(&self, signal: Signal, is_scored: bool) -> bool {
+    pub fn is_journaled(&self, signal: Signal, is_scored: bool) -> bool {
         self.journal.is_some() && (is_scored || self.outlets_of(signal).next().is_some())
     }
 
     /// Writes a request to the journal, once for all outlets, and then enqueues it for them. A
     /// request that no outlet accepts is only scored. The caller acknowledges the request when
     /// `outcome` is called with success. Never waits.
-    pub fn keep(&self, request: OutboundRequest, arrived_unix_nanos: u64, outcome: JournalOutcome) {
+    pub fn append(
+        &self,
+        request: OutboundRequest,
+        arrived_unix_nanos: u64,
+        outcome: JournalOutcome,
+    ) {
         let signal = request.signal;
         let is_closed = (self.outlets_of(signal)).any(|outlet| outlet.queue.is_closed());
         let Some(log) = self.journal.as_ref().filter(|_| !is_closed) else {

@@ -75,6 +75,25 @@ impl Consumed {
         rest
     }
 
+    fn truncated(&self, max_ranges: usize, written: &Self) -> Self {
+        // A range that was written has only grown since.
+        let known = written.ranges.keys().filter_map(|start| {
+            let (from, to) = self.ranges.range(..=start).next_back()?;
+            (to > start).then_some((*from, *to))
+        });
+        let mut ranges: BTreeMap<u64, u64> = known.collect();
+        for (from, to) in &self.ranges {
+            if ranges.len() >= max_ranges {
+                break;
+            }
+            ranges.insert(*from, *to);
+        }
+        Self {
+            low: self.low,
+            ranges,
+        }
+    }
+
     /// Returns the consumed ranges above `low`, oldest first.
     pub(super) fn above(&self) -> impl Iterator<Item = Range<u64>> {
         self.ranges.iter().map(|(&start, &end)| start..end)
@@ -89,10 +108,9 @@ pub(super) struct Delivered(pub(super) [Consumed; N_OUTLETS]);
 const ABSENT: u64 = u64::MAX;
 
 impl Delivered {
-    /// Creates the progress of a log with one outlet, in which every record below `low` is
-    /// consumed.
+    /// Creates a progress in which every record below `low` is consumed.
     pub(super) fn below(low: u64) -> Self {
-        Self([low, ABSENT].map(Consumed::below))
+        Self([low, low].map(Consumed::below))
     }
 
     /// Returns the progress for the outlets that the log has now, and true if an outlet that is
@@ -113,13 +131,14 @@ impl Delivered {
         (self, is_abandoned)
     }
 
-    /// Drops all but the oldest ranges above the lowest numbers.
-    pub(super) fn truncate(&mut self, max_ranges: usize) {
-        for outlet in &mut self.0 {
-            while outlet.ranges.len() > max_ranges / N_OUTLETS {
-                outlet.ranges.pop_last();
-            }
-        }
+    /// Returns a progress with at most `max_ranges` ranges: those that `written` has, which may be
+    /// of removed segments, and then the oldest.
+    pub(super) fn truncated(&self, max_ranges: usize, written: &Self) -> Self {
+        let [first, topic] = &self.0;
+        let max_first = max_ranges - topic.ranges.len().min(max_ranges / N_OUTLETS);
+        let first = first.truncated(max_first, &written.0[0]);
+        let topic = topic.truncated(max_ranges - first.ranges.len(), &written.0[1]);
+        Self([first, topic])
     }
 
     pub(super) fn to(&self, outlet_idx: usize) -> &Consumed {

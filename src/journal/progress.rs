@@ -53,14 +53,14 @@ impl Progress {
     pub(super) fn new(
         storage: Arc<dyn Storage>,
         cursor: CursorFile,
-        delivered: Delivered,
+        (written, delivered): (Delivered, Delivered),
         durable: u64,
         needed: Needed,
         stopped: Option<u64>,
     ) -> Self {
         Self {
             storage,
-            written: delivered.clone(),
+            written,
             delivered,
             ends: [durable; N_OUTLETS],
             durable,
@@ -94,6 +94,16 @@ impl Progress {
             self.ends[outlet_idx] = end;
         }
         self.skip_others(outlet_idx);
+    }
+
+    /// Consumes a finished segment for each outlet that gets none of its records, so that one
+    /// record that waits retains no later segments.
+    pub(super) fn finished(&mut self, segment: Range<u64>) {
+        for outlet_idx in 0..N_OUTLETS {
+            if self.ends[outlet_idx] <= segment.start {
+                self.delivered.consume(outlet_idx, segment.clone());
+            }
+        }
     }
 
     /// Consumes the records after the last one for the outlet, if that one is consumed.
@@ -157,8 +167,7 @@ impl Progress {
     }
 
     fn slot(&self, unix_nanos: u64) -> CursorSlot {
-        let mut delivered = self.delivered.clone();
-        delivered.truncate(MAX_RANGES);
+        let delivered = self.delivered.truncated(MAX_RANGES, &self.written);
         CursorSlot {
             number: self.cursor.number + 1,
             durable: self.durable,
@@ -318,13 +327,13 @@ mod tests {
         let mut progress = Progress::new(
             Arc::new(disk.clone()),
             CursorFile::default(),
-            Delivered::below(0),
+            (Delivered::below(0), Delivered::below(0)),
             0,
             Needed::default(),
             None,
         );
         for (low, is_touched) in [(7, true), (8, false)] {
-            progress.consume(0, 0..low);
+            progress.consume_everywhere(0..low);
             if is_touched {
                 progress.touch(1).unwrap();
             } else {

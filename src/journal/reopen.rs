@@ -344,8 +344,6 @@ impl<'a> Recovery<'a> {
             self.waits(counts, segment.end - RECORDS_AT, segment.oldest);
             return true;
         }
-        // Marks of judged traces are consumed immediately, so most undelivered segments contain
-        // consumed records, too.
         let heads = heads_of(storage, segment).unwrap_or_default();
         let sequences = heads.iter().map(|(_, head)| head.sequence);
         let end = heads

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::format::{RECORD_HEAD, RecordHead, request_signal};
+use super::format::{OUTLETS, RECORD_HEAD, RecordHead, request_signal};
 use super::segment::{Index, Segment, heads_of};
 use super::storage::Storage;
 use super::store::Record;
@@ -74,6 +74,7 @@ impl LastRecords {
             let head = &place.head;
             head.kind == record.kind as u8
                 && request_signal(head.signal) == request_signal(record.signal)
+                && (OUTLETS.iter()).all(|it| !it.takes(record.signal) || it.takes(head.signal))
                 && head.meta_len as usize == record.meta.len()
                 && is_equal(&*self.storage, place, record)
         };

@@ -9,7 +9,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::consumed::N_OUTLETS;
+use super::consumed::{Delivered, N_OUTLETS};
 use super::format::{
     ALIGNMENT, Needed, OUTLETS, RECORDS_AT, RecordHead, SegmentHead, SignalCounts,
 };
@@ -158,6 +158,10 @@ impl Store {
         if let CursorRead::OtherVersion(version) = read {
             return Err(OpenError::OtherVersion(version));
         }
+        let written = match &read {
+            CursorRead::Slot(slot) => slot.delivered.clone(),
+            _ => Delivered::default(),
+        };
         let RecoveredLog {
             segments,
             delivered,
@@ -169,7 +173,7 @@ impl Store {
         let progress = Progress::new(
             Arc::clone(&storage),
             cursor,
-            delivered,
+            (written, delivered),
             next_sequence,
             needed,
             recovered.stopped.filter(|_| settings.is_scored),
@@ -285,11 +289,8 @@ impl Store {
         self.next_group += 1;
         self.progress.set_durable(self.next_sequence);
         for outlet in OUTLETS {
-            let last = (0..)
-                .zip(group)
-                .filter(|(_, record)| record.is_for(outlet))
-                .last();
-            let end = last.map(|(nth, _): (u64, _)| sequences.start + nth + 1);
+            let last = group.iter().rposition(|record| record.is_for(outlet));
+            let end = last.map(|nth| sequences.start + nth as u64 + 1);
             self.progress.appended(outlet.index(), end);
         }
         if self.settings.outlets == [false; N_OUTLETS] {
@@ -409,6 +410,7 @@ impl Store {
         let Some(segment) = self.index.lock().last().cloned() else {
             return Ok(());
         };
+        self.progress.finished(segment.head.first..segment.next);
         // Ignore an error: without a seal, the next start reads the whole segment.
         let _ = seal(&*file, &segment);
         if std::mem::take(&mut self.is_unsynced) {

@@ -544,6 +544,42 @@ fn records_for_one_destination_leave_no_gaps_in_the_progress_of_the_other() {
 }
 
 #[test]
+fn a_record_that_waits_retains_no_later_segment_of_others() {
+    let (mut tested, _) = Tested::open(ModelDisk::default(), 1, Promised::nothing(1));
+    let record = |signal| Record::new(signal, 1, 7, "meta".into(), vec![7; 1_000].into());
+    tested.store.append(&[&record(3)]).unwrap();
+    for n in 1..2_000 {
+        tested.store.append(&[&record(1)]).unwrap();
+        tested.store.progress.consume(0, 0..n + 1);
+        tested.store.settle(1).unwrap();
+    }
+    // The first segment waits for the topic. The others are the last one and two spares.
+    assert!(tested.store.used() <= 4 * (24 << 10));
+    assert!(tested.read_all().0.into_keys().eq([(1, 0)]));
+}
+
+/// A slot has fewer ranges than may be consumed.
+#[test]
+fn a_removed_segment_stays_consumed_whatever_is_consumed_before_it() {
+    let disk = ModelDisk::default();
+    let (mut tested, _) = Tested::open(disk.clone(), 1, Promised::default());
+    let record = Record::new(0, 1, 7, "meta".into(), vec![7; 100].into());
+    for _ in 0..4_000 {
+        tested.store.append(&[&record]).unwrap();
+    }
+    tested.store.progress.consume(0, 1_000..3_000);
+    let used = tested.store.used();
+    tested.store.settle(1).unwrap();
+    assert!(tested.store.used() < used, "segments are removed");
+    for n in 0..500 {
+        tested.store.progress.consume(0, 2 * n + 1..2 * n + 2);
+    }
+    tested.store.settle(1).unwrap();
+    let (_, recovered) = Tested::open(disk.after_kill(), 2, Promised::default());
+    assert_eq!(recovered.damage, []);
+}
+
+#[test]
 fn what_is_only_scored_waits_for_no_destination_even_after_a_kill() {
     let disk = ModelDisk::default();
     let open = |disk: &ModelDisk| {

@@ -56,6 +56,15 @@ pub(super) enum Failure {
     Fatal { why: String },
 }
 
+impl Failure {
+    pub(super) fn text(self) -> String {
+        match self {
+            Self::TooLarge { why } | Self::Later { why } | Self::Fatal { why } => why,
+            Self::Full => "the queue of the Kafka client is full".to_owned(),
+        }
+    }
+}
+
 /// Writes records to one topic.
 pub(super) struct Producer {
     inner: FutureProducer<Context>,

@@ -240,7 +240,7 @@ impl TopicReader {
             }
             self.why(&error)
         })?;
-        self.words.n_partitions(&metadata).map_err(text_of)
+        self.words.n_partitions(&metadata).map_err(Failure::text)
     }
 
     /// Queries the brokers for the number of the topic's partitions. Blocks.
@@ -248,7 +248,7 @@ impl TopicReader {
         let topic = Some(&*self.words.topic);
         let metadata = self.inner.fetch_metadata(topic, METADATA_TIMEOUT);
         let metadata = metadata.map_err(|error| self.why(&error))?;
-        self.words.n_partitions(&metadata).map_err(text_of)
+        self.words.n_partitions(&metadata).map_err(Failure::text)
     }
 
     pub fn join(&self) -> Result<(), String> {
@@ -434,10 +434,10 @@ impl TopicReader {
                 is_unsupported: true,
             },
             Some((RDKafkaErrorCode::GroupAuthorizationFailed, _)) => Polled::Ended {
-                why: text_of(
-                    self.words
-                        .failure_of(RDKafkaErrorCode::GroupAuthorizationFailed),
-                ),
+                why: self
+                    .words
+                    .failure_of(RDKafkaErrorCode::GroupAuthorizationFailed)
+                    .text(),
                 is_unsupported: false,
             },
             Some((_, why)) => Polled::Ended {
@@ -460,16 +460,9 @@ impl TopicReader {
             Some(RDKafkaErrorCode::UnknownMemberId | RDKafkaErrorCode::IllegalGeneration) => {
                 "the group evicted this consumer; rejoining".to_owned()
             }
-            Some(code) => text_of(self.words.failure_of(code)),
+            Some(code) => self.words.failure_of(code).text(),
             None => error.to_string(),
         }
-    }
-}
-
-fn text_of(failure: Failure) -> String {
-    match failure {
-        Failure::TooLarge { why } | Failure::Later { why } | Failure::Fatal { why } => why,
-        Failure::Full => "the queue of the Kafka client is full".to_owned(),
     }
 }
 

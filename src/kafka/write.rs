@@ -306,7 +306,7 @@ impl Recipient for TopicWriter {
             Err(Failure::TooLarge { why }) => DeliveryOutcome::TooLarge { why },
             Err(failure) => DeliveryOutcome::Retry {
                 after: None,
-                why: why(failure),
+                why: failure.text(),
             },
         }
     }
@@ -365,13 +365,6 @@ fn fitting(record: TopicRecord, limit: usize) -> Vec<TopicRecord> {
             value: value.to_vec(),
             n_spans: record.n_spans,
         }],
-    }
-}
-
-fn why(failure: Failure) -> String {
-    match failure {
-        Failure::TooLarge { why } | Failure::Later { why } | Failure::Fatal { why } => why,
-        Failure::Full => "the queue of the Kafka client is full".to_owned(),
     }
 }
 

@@ -242,8 +242,8 @@ impl Page {
             let n_passed_over = runs.totals().n_passed_over;
             drop(runs);
             let name = "spanscore_page_passed_over_runs";
-            let help = "Judged runs that the page does not remember, because too many were judged \
-                        at once";
+            let help = "Judged runs that the page does not remember: they are too large, or too \
+                        many were judged at once";
             metrics.metric(name, MetricKind::Counter, help);
             metrics.total(name, [], n_passed_over);
             metrics.gauge(

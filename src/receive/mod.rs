@@ -252,7 +252,7 @@ const LONG_JSON: usize = 256 << 10;
 /// Factor by which the bytes of JSON count as in flight. During transcoding, memory contains the
 /// JSON and the protobuf. The protobuf is usually smaller than the JSON, and at worst four times as
 /// large (a `0,` in a histogram's counts becomes eight bytes).
-const JSON_FACTOR: usize = 4;
+const JSON_FACTOR: usize = 5;
 
 /// Bytes of a request while it is answered: its task and its stream.
 const REQUEST_SIZE: usize = 4 << 10;

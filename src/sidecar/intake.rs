@@ -73,7 +73,7 @@ impl receive::RequestSink for RequestIntake {
         let seen = self.onlookers.need(signal).then(|| body.clone());
         let is_scored = !batch.spans.is_empty() && self.scoring.is_some();
         let request = forward::outbound(signal, peer, body, n_items, headers);
-        let is_kept = self.forward.keeps(signal, is_scored);
+        let is_journaled = self.forward.is_journaled(signal, is_scored);
         let (scoring, onlookers) = (self.scoring.clone(), self.onlookers.clone());
         let take = move |record: Option<u64>| {
             if let Some(body) = seen {
@@ -86,7 +86,7 @@ impl receive::RequestSink for RequestIntake {
                 );
             }
         };
-        if !is_kept {
+        if !is_journaled {
             // Forward first: if forwarding refuses the request, its sender retries it, and it must
             // not be scored twice.
             self.forward.offer(request)?;
@@ -103,7 +103,7 @@ impl receive::RequestSink for RequestIntake {
             // The client may have disconnected.
             let _ = answer.send(outcome.map(|_| ()));
         });
-        self.forward.keep(request, unix_nanos, outcome);
+        self.forward.append(request, unix_nanos, outcome);
         Ok(Acknowledgement::WhenDurable(answered))
     }
 }

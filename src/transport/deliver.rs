@@ -419,7 +419,7 @@ impl<P: Recipient> Delivery<P> {
         self.attempts.abort_all();
         let in_flight = self.in_flight.drain(..).map(|in_flight| in_flight.entry);
         let mut left = self.queue.drain();
-        left.extend(in_flight.filter(|entry| !entry.is_kept()));
+        left.extend(in_flight.filter(|entry| !entry.is_journaled()));
         let mut undelivered = Undelivered::new();
         for QueuedRequest { request, .. } in left {
             self.queue

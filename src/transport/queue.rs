@@ -144,7 +144,7 @@ struct State {
     next_order: EntryOrder,
     stage: QueueStage,
     destination_is_down: bool,
-    on_disk: Option<Backlog>,
+    backlog: Option<Backlog>,
     /// Cost of the scores that the journal is currently writing.
     n_appending: usize,
 }
@@ -200,8 +200,8 @@ impl Queue {
     /// the request, so that refusing is cheap; [`Self::offer`] decides.
     pub fn check_room(&self, peer: PeerId, n_bytes: usize) -> Result<(), QueueRefusal> {
         let state = self.state();
-        if let Some(on_disk) = &state.on_disk {
-            let room = on_disk.log.check_room(peer, n_bytes);
+        if let Some(backlog) = &state.backlog {
+            let room = backlog.log.check_room(peer, n_bytes);
             return room.map_err(QueueRefusal::from);
         }
         if state.must_not_acknowledge() {
@@ -257,8 +257,8 @@ impl Queue {
         let mut state = self.state();
         let is_closed = matches!(state.stage, QueueStage::Closed { .. });
         // The disk may have an older request about the same trace although it refuses this one.
-        let on_disk = state.on_disk.as_ref().filter(|it| !it.is_empty());
-        let held_until = on_disk.filter(|_| request.trace_id().is_some());
+        let backlog = state.backlog.as_ref().filter(|it| !it.is_empty());
+        let held_until = backlog.filter(|_| request.trace_id().is_some());
         let held_until = held_until.map(Backlog::end);
         let (cost, capacity) = (request.cost(), budget.max());
         while !is_closed
@@ -379,7 +379,7 @@ impl Queue {
     /// Returns true if no request is queued; requests may be in flight.
     pub(super) fn is_empty(&self) -> bool {
         let state = self.state();
-        let is_read = state.on_disk.as_ref().is_none_or(Backlog::is_empty);
+        let is_read = state.backlog.as_ref().is_none_or(Backlog::is_empty);
         state.fresh.is_empty() && state.tried.is_empty() && is_read && state.n_appending == 0
     }
 
@@ -436,18 +436,18 @@ impl Queue {
 
     /// Removes and returns all queued requests that are not in a journal.
     pub(super) fn drain(&self) -> Vec<QueuedRequest> {
-        self.state().remove(|entry| !entry.is_kept())
+        self.state().remove(|entry| !entry.is_journaled())
     }
 
     /// Returns one more than the number of the last enqueued request.
     fn end(&self) -> u64 {
-        let on_disk = self.state().on_disk.as_ref().map(Backlog::end);
-        on_disk.unwrap_or_else(|| self.shared.ledger.next())
+        let backlog = self.state().backlog.as_ref().map(Backlog::end);
+        backlog.unwrap_or_else(|| self.shared.ledger.next())
     }
 
     /// Returns true if all requests below this number are delivered or dropped.
     fn has_finished(&self, end: u64) -> bool {
-        let log_low = (self.state().on_disk.as_ref()).map(|it| it.log.low(it.outlet));
+        let log_low = (self.state().backlog.as_ref()).map(|it| it.log.low(it.outlet));
         log_low.unwrap_or_else(|| self.shared.ledger.low()) >= end
     }
 
@@ -528,8 +528,8 @@ impl State {
     /// Records that the disk was read up to `next`, and enqueues the requests in `held` that waited
     /// for this.
     fn read_up_to(&mut self, next: u64) {
-        if let Some(on_disk) = &mut self.on_disk {
-            let next = on_disk.read_up_to(next);
+        if let Some(backlog) = &mut self.backlog {
+            let next = backlog.read_up_to(next);
             let is_free = |(end, _): &mut (u64, QueuedRequest)| *end <= next;
             let free = self.held.extract_if(.., is_free);
             self.fresh.extend(free.map(|(_, entry)| entry));

@@ -72,10 +72,10 @@ impl JournaledPlane {
         headers: Vec<(HeaderName, HeaderValue)>,
     ) -> Result<(), QueueRefusal> {
         let handle = &self.plane.handle;
-        assert!(handle.keeps(Signal::Traces, false));
+        assert!(handle.is_journaled(Signal::Traces, false));
         let (answer, answered) = oneshot::channel();
         let outcome = Box::new(move |outcome| answer.send(outcome).unwrap());
-        handle.keep(
+        handle.append(
             outbound(Signal::Traces, PeerId(1), body, n_items, headers),
             1,
             outcome,
@@ -193,7 +193,7 @@ async fn each_of_two_destinations_gets_what_it_has_not_had_before_the_restart() 
     let (answer, answered) = oneshot::channel();
     let outcome = Box::new(move |outcome| answer.send(outcome).unwrap());
     let handle = &kept.plane.handle;
-    handle.keep(
+    handle.append(
         outbound(Signal::Logs, PeerId(1), (&b"log"[..]).into(), 1, Vec::new()),
         1,
         outcome,
@@ -338,7 +338,7 @@ async fn a_journal_that_one_sender_fills_still_takes_the_requests_of_others() {
         let (answer, answered) = oneshot::channel();
         let outcome = Box::new(move |outcome| answer.send(outcome).unwrap());
         let body = body.clone();
-        handle.keep(
+        handle.append(
             outbound(Signal::Traces, PeerId(peer), body, 1, Vec::new()),
             1,
             outcome,

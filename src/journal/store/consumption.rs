@@ -62,8 +62,8 @@ impl Store {
     /// Writes the cursor if anything changed, and removes consumed segments that scoring does not
     /// need.
     pub(in crate::journal) fn settle(&mut self, unix_nanos: u64) -> Result<(), FileFault> {
-        self.mark_delivered();
         self.progress.write(unix_nanos).map_err(cursor_fault)?;
+        self.mark_delivered();
         let delivered = self.delivered();
         // Retain segments that only scoring needs, newest first, within the share of scoring.
         let mut share = self.settings.max_size / NEEDED_SHARE;
@@ -137,7 +137,7 @@ impl Store {
             return false;
         };
         let heads = heads_of(&*self.storage, &oldest).unwrap_or_default();
-        let consumed = self.progress.written();
+        let consumed = self.progress.delivered();
         let waiting = heads.iter().map(|(_, head)| head);
         let waiting = waiting.filter(|head| !consumed.contains(head.sequence));
         self.lost.extend(waiting.map(|head| LostRecord {

@@ -81,12 +81,13 @@ impl SpanCalls {
     }
 
     fn reports_of(&mut self, id: &str) -> &mut Reports {
+        let id = self.hasher.hash_one(id);
         if self.oldest_first.len() == MAX_IDS
+            && !self.reports.contains_key(&id)
             && let Some(oldest) = self.oldest_first.pop_front()
         {
             self.reports.remove(&oldest);
         }
-        let id = self.hasher.hash_one(id);
         self.reports.entry(id).or_insert_with(|| {
             self.oldest_first.push_back(id);
             Reports::default()

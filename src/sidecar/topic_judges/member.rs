@@ -413,9 +413,9 @@ impl Member {
 
     fn commit_if_due(&mut self) {
         let time = now();
-        let is_unanswered =
+        let may_be_answered =
             |sent: Instant| time.instant.saturating_duration_since(sent) < COMMIT_ANSWER;
-        if self.commit.sent_at.is_some_and(is_unanswered) {
+        if self.commit.sent_at.is_some_and(may_be_answered) {
             return;
         }
         let is_wanted = self.held.values().any(|it| it.wants_until.is_some());

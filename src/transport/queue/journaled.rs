@@ -12,15 +12,15 @@ impl Queue {
     /// dropped.
     #[must_use]
     pub fn journaled_in(self, log: &JournalLog, outlet: Outlet) -> Self {
-        self.state().on_disk = Some(Backlog::new(log.clone(), outlet));
+        self.state().backlog = Some(Backlog::new(log.clone(), outlet));
         let queue = self.clone();
         log.when_open(Box::new(move |opened| {
             let accounting = &queue.shared.accounting;
             let [restored, damaged] = opened.n_waiting(outlet);
             accounting.restored(restored);
             accounting.damaged(damaged);
-            if let Some(on_disk) = &mut queue.state().on_disk {
-                on_disk.opened(opened);
+            if let Some(backlog) = &mut queue.state().backlog {
+                backlog.opened(opened);
             }
             queue.shared.changed.notify_one();
         }));
@@ -38,10 +38,10 @@ impl Queue {
             .queued(request.signal, request.n_items);
         let mut state = self.state();
         let has_room = self.has_room(request.cost());
-        let Some(on_disk) = &mut state.on_disk else {
+        let Some(backlog) = &mut state.backlog else {
             return;
         };
-        if let Some(ticket) = on_disk.appended(sequence, has_room) {
+        if let Some(ticket) = backlog.appended(sequence, has_room) {
             self.push(&mut state, request, ticket);
         }
         drop(state);
@@ -51,13 +51,13 @@ impl Queue {
     /// Returns the records to read, if the journal has undelivered records and memory has space.
     pub(in crate::transport) fn to_read(&self) -> Option<ToRead> {
         let mut state = self.state();
-        let on_disk = state.on_disk.as_mut()?;
-        on_disk.begin_read(self.n_bytes(), self.capacity())
+        let backlog = state.backlog.as_mut()?;
+        backlog.begin_read(self.n_bytes(), self.capacity())
     }
 
     pub(in crate::transport) fn return_reader(&self, reader: LogReader) {
-        if let Some(on_disk) = &mut self.state().on_disk {
-            on_disk.return_reader(reader);
+        if let Some(backlog) = &mut self.state().backlog {
+            backlog.return_reader(reader);
         }
     }
 
@@ -69,10 +69,10 @@ impl Queue {
             damage,
         } = stretch;
         let mut state = self.state();
-        let Some(on_disk) = &state.on_disk else {
+        let Some(backlog) = &state.backlog else {
             return;
         };
-        let (log, outlet) = (on_disk.log.clone(), on_disk.outlet);
+        let (log, outlet) = (backlog.log.clone(), backlog.outlet);
         let accounting = &self.shared.accounting;
         for (lost, damage) in damage {
             accounting.damaged(match outlet {
@@ -83,18 +83,18 @@ impl Queue {
             log.consume(outlet, lost);
         }
         for record in records {
-            let on_disk = state.on_disk.as_ref();
+            let backlog = state.backlog.as_ref();
             // The log may have evicted the record in the meantime.
-            let known = on_disk.filter(|on_disk| on_disk.has(record.sequence));
-            let ticket = known.map(|on_disk| on_disk.next_ticket(record.sequence));
+            let known = backlog.filter(|backlog| backlog.has(record.sequence));
+            let ticket = known.map(|backlog| backlog.next_ticket(record.sequence));
             // Requests that were held for older records precede this one.
             state.read_up_to(record.sequence);
             if let Some(ticket) = ticket {
                 self.enqueue_read(&mut state, record, outlet, ticket);
             }
         }
-        if let Some(on_disk) = &state.on_disk {
-            on_disk.skip_to(next);
+        if let Some(backlog) = &state.backlog {
+            backlog.skip_to(next);
         }
         state.read_up_to(next);
     }

@@ -11,8 +11,8 @@ impl Queue {
     pub fn send(&self, request: OutboundRequest, ticket: Ticket) {
         let cost = request.cost();
         let mut state = self.state();
-        let on_disk = state.on_disk.as_ref().map(|it| (it.log.clone(), it.outlet));
-        let Some((log, Outlet::Lane(lane))) = on_disk else {
+        let backlog = state.backlog.as_ref().map(|it| (it.log.clone(), it.outlet));
+        let Some((log, Outlet::Lane(lane))) = backlog else {
             drop(state);
             return self.enqueue(request, ticket);
         };
@@ -60,8 +60,8 @@ impl Queue {
         };
         let mut state = self.state();
         let mut n_items = 0;
-        if let Some(on_disk) = &mut state.on_disk {
-            for record in lost.filter(|record| on_disk.has(record.sequence)) {
+        if let Some(backlog) = &mut state.backlog {
+            for record in lost.filter(|record| backlog.has(record.sequence)) {
                 n_items += record.n_items;
             }
         }
@@ -85,7 +85,7 @@ impl Queue {
 
 impl QueuedRequest {
     /// Returns true if the request is in a journal.
-    pub(in crate::transport) fn is_kept(&self) -> bool {
+    pub(in crate::transport) fn is_journaled(&self) -> bool {
         self.ticket.record().is_some()
     }
 }

@@ -390,7 +390,7 @@ async fn a_revision_never_overtakes_an_older_one_on_a_disk_that_refuses() {
         queue.send(of_trace(n_items), Ticket::default());
         eventually("the score is journaled", || {
             let state = queue.state();
-            let end = state.on_disk.as_ref().map(Backlog::end);
+            let end = state.backlog.as_ref().map(Backlog::end);
             (end == Some(n_records) && state.n_appending == 0).then_some(())
         })
         .await;
