@@ -38,12 +38,6 @@ def n_bytes(quantity):
     return int(number) << {"Ki": 10, "Mi": 20, "Gi": 30}[unit]
 
 
-def writes_to_kafka(configurations, volumes):
-    names = [volume["configMap"]["name"] for volume in volumes.values() if "configMap" in volume]
-    configured = [yaml.safe_load(configurations[name]) or {} for name in names if name in configurations]
-    return any(((one.get("kafka") or {}).get("write") or {}).get("enabled") for one in configured)
-
-
 def validate(text, environment, what):
     global n_configurations, n_in_part
     n_configurations += 1
@@ -103,11 +97,9 @@ def look_at(container, pod, is_sidecar, what, configurations, variables, claims)
             wrong.append(f"{what}: its journal is on no volume")
         else:
             room = volumes[mounts[0]]["emptyDir"].get("sizeLimit") if mounts[0] in volumes else claims[mounts[0]]
-            # What waits for Kafka is kept in a log of its own.
-            n_logs = 2 if writes_to_kafka(configurations, volumes) else 1
             if not room:
                 wrong.append(f"{what}: its journal has no limit")
-            elif n_bytes(room) < n_logs * n_bytes(environment["SPANSCORE_JOURNAL__MAX_SIZE"]) + MAX_SCORES_SIZE:
+            elif n_bytes(room) < n_bytes(environment["SPANSCORE_JOURNAL__MAX_SIZE"]) + MAX_SCORES_SIZE:
                 wrong.append(f"{what}: a volume of {room} does not hold its journal's logs")
     mounted = [volumes[mount["name"]] for mount in container["volumeMounts"] if mount["mountPath"] == "/etc/spanscore"]
     if len(mounted) != 1:
