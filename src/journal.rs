@@ -112,11 +112,11 @@ impl JournalFolder {
             telemetry: Arc::clone(telemetry),
             contents,
         })?;
-        let keeping = LogThread {
+        let thread = LogThread {
             log: log.clone(),
             thread,
             _folder: Arc::clone(self),
         };
-        Ok((log, keeping))
+        Ok((log, thread))
     }
 }

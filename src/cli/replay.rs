@@ -47,7 +47,7 @@ pub(super) struct Replay {
     #[arg(long, value_name = "LABEL", value_parser = ["pass", "fail", "not_evaluated", "error"])]
     pub(super) only: Vec<String>,
     /// Also fail on `not_evaluated`, and on a criterion that selects no run, expects a tool that no
-    /// run calls, has a path at which no call has a value, or reads a value of the wrong type.
+    /// run calls, or reads a value that is missing or of the wrong type.
     #[arg(long)]
     pub(super) strict: bool,
     /// Fail if a criterion's mean score is below X (0 to 1), instead of on any `fail` or `error`.

@@ -135,8 +135,9 @@ impl Delivered {
     /// of removed segments, and then the oldest.
     pub(super) fn truncated(&self, max_ranges: usize, written: &Self) -> Self {
         let [first, topic] = &self.0;
-        let max_first = max_ranges - topic.ranges.len().min(max_ranges / N_OUTLETS);
-        let first = first.truncated(max_first, &written.0[0]);
+        let for_topic = topic.ranges.len().min(max_ranges / N_OUTLETS);
+        let for_topic = for_topic.max(written.0[1].ranges.len());
+        let first = first.truncated(max_ranges - for_topic, &written.0[0]);
         let topic = topic.truncated(max_ranges - first.ranges.len(), &written.0[1]);
         Self([first, topic])
     }
@@ -178,4 +179,37 @@ impl Delivered {
 
 pub(super) fn n_records(ranges: &[Range<u64>]) -> u64 {
     ranges.iter().map(|range| range.end - range.start).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_has_room_for_its_ranges_and_keeps_those_that_were_written() {
+        const MAX: usize = 9;
+        for seed in 0..200 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let mut progress = Delivered::below(0);
+            let mut written = progress.clone();
+            for _ in 0..60 {
+                for _ in 0..rng.u8(..4) {
+                    let from = rng.u64(..200);
+                    // Sometimes one outlet has nearly all ranges.
+                    let outlet_idx = usize::from(rng.u64(..10) < seed % 11);
+                    progress.consume(outlet_idx, from..from + rng.u64(1..4));
+                }
+                let slot = progress.truncated(MAX, &written);
+                let n_ranges = slot.0.each_ref().map(|outlet| outlet.ranges.len());
+                assert!(
+                    n_ranges.iter().sum::<usize>() <= MAX,
+                    "{seed}: {n_ranges:?}"
+                );
+                for (before, after) in written.0.iter().zip(&slot.0) {
+                    assert!(before.above().all(|range| after.rest_of(&range).is_empty()));
+                }
+                written = slot;
+            }
+        }
+    }
 }

@@ -46,7 +46,7 @@ pub(super) fn start(mut opener: Opener) -> Result<(JournalLog, JoinHandle<()>), 
     let thread = thread::Builder::new()
         .name(format!("journal-{name}"))
         .spawn(move || match start {
-            Ok(keeper) => keeper.run(),
+            Ok(writer) => writer.run(),
             Err(start) => start.run(),
         })
         .map_err(|error| folder.unusable(error))?;
@@ -58,7 +58,7 @@ impl LogStart {
     fn run(mut self: Box<Self>) {
         loop {
             self = match self.try_begin() {
-                Ok(keeper) => return keeper.run(),
+                Ok(writer) => return writer.run(),
                 Err(start) => start,
             };
             let Err(error) = &self.outcome else { continue };
@@ -72,7 +72,7 @@ impl LogStart {
         }
     }
 
-    /// Returns the keeper if the last attempt opened the log, or `self` for another attempt.
+    /// Returns the writer if the last attempt opened the log, or `self` for another attempt.
     fn try_begin(self: Box<Self>) -> Result<LogWriter, Box<Self>> {
         let Self {
             opener,

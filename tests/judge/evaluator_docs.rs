@@ -48,13 +48,13 @@ client and server), that a call is a hand-off or had other arguments, that two c
 that another span is the evaluated span. Therefore, in such a trace:
 
 - The order of two calls is certain only if both lie below the same root, or below the same missing
-  parent that the SDK marks as local (OTLP flag 0x100).
+  parent that OTLP flags mark as local.
 - If all calls below a missing parent have the same name, the parent may be a wrapper that reports
   the same call. Of all calls of one name below such parents, one counts, or none if another call of
   that name is certain. The position and result of the one that counts are unknown; so are its
-  arguments, unless they are a map. A call without a usable tool name, and a call `transfer_to_X`
-  before an agent X was seen, do not count as seen.
-- Absent arguments and results may still arrive; arguments that are not an object may change.
+  arguments, unless they are a map. A call of uncertain name, and a call `transfer_to_X` before an
+  agent X was seen, do not count as seen.
+- Absent arguments and results may still arrive; arguments that are not a map may change.
 - A criterion that selects by `agent`, `root` or `attributes` gives no verdict until the root is
   present and is an agent run that has ended. A criterion that selects by `service` gives no verdict
   while a parent that is not marked as local is missing. With `scope: agent`, a run gets no verdict

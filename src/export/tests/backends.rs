@@ -288,7 +288,7 @@ async fn an_unknown_span_is_retried_until_its_downstream_has_passed_it() {
     let phoenix = Peer::start(|_, _| Reply::http(404)).await;
     let (config, telemetry) = (to_phoenix(phoenix.address), Arc::default());
     let folder = tempfile::tempdir().unwrap();
-    let (log, keeping) = open_requests(folder.path(), &telemetry);
+    let (log, thread) = open_requests(folder.path(), &telemetry);
     // One request is in memory; the other two are only on disk.
     let spans = Queue::new("forward", 400, Arc::new(NotCounted), &telemetry);
     let spans = spans.journaled_in(&log, Outlet::Downstream);
@@ -326,7 +326,7 @@ async fn an_unknown_span_is_retried_until_its_downstream_has_passed_it() {
     })
     .await;
     assert!(running.drain(in_time()).await.is_empty());
-    tokio::task::spawn_blocking(|| keeping.end()).await.unwrap();
+    tokio::task::spawn_blocking(|| thread.end()).await.unwrap();
 }
 
 async fn keep_spans(log: &JournalLog, spans: &Queue) {

@@ -26,7 +26,7 @@ use crate::transport::peer::{Peer, Reply};
 struct JournaledExport {
     exporter: Exporter,
     running: ExportTasks,
-    keeping: LogThread,
+    thread: LogThread,
     telemetry: Arc<Telemetry>,
 }
 
@@ -37,7 +37,7 @@ impl JournaledExport {
         let settings = LogSettings::of_scores(max_size, false);
         let opened =
             locked(folder).open(LogContents::Scores, settings, clock, rng.fork(), &telemetry);
-        let (log, keeping) = opened.unwrap();
+        let (log, thread) = opened.unwrap();
         let plan = ExportPlan {
             config,
             budget: memory.into(),
@@ -50,7 +50,7 @@ impl JournaledExport {
         Self {
             exporter,
             running,
-            keeping,
+            thread,
             telemetry,
         }
     }
@@ -60,7 +60,7 @@ impl JournaledExport {
     async fn stop(self, within: Duration) -> (BTreeMap<&'static str, u64>, u64) {
         let deadline = tokio::time::Instant::now().into_std() + within;
         let left = self.running.drain(deadline).await;
-        tokio::task::spawn_blocking(|| self.keeping.end())
+        tokio::task::spawn_blocking(|| self.thread.end())
             .await
             .unwrap();
         (left, n_queued(&self.telemetry))

@@ -15,7 +15,7 @@ use crate::journal::{JournalFolder, LogContents, LogSettings, LogThread, Outlet}
 
 struct JournaledPlane {
     plane: Plane,
-    keeping: LogThread,
+    thread: LogThread,
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test's clock")]
@@ -41,7 +41,7 @@ impl JournaledPlane {
     ) -> Self {
         let telemetry = Arc::new(Telemetry::default());
         let rng = fastrand::Rng::with_seed(7);
-        let (log, keeping) = JournalFolder::lock(folder)
+        let (log, thread) = JournalFolder::lock(folder)
             .unwrap()
             .expect("nobody else has it")
             .open(LogContents::Requests, log, clock, rng.clone(), &telemetry)
@@ -58,7 +58,7 @@ impl JournaledPlane {
             delivery: delivery.unwrap(),
             telemetry,
         };
-        Self { plane, keeping }
+        Self { plane, thread }
     }
 
     async fn keep(&self, body: impl Into<Bytes>, n_items: u64) -> Result<(), QueueRefusal> {
@@ -91,7 +91,7 @@ impl JournaledPlane {
             Undelivered::new(),
             "the journal keeps the rest"
         );
-        tokio::task::spawn_blocking(|| self.keeping.end())
+        tokio::task::spawn_blocking(|| self.thread.end())
             .await
             .unwrap();
         books
@@ -149,7 +149,7 @@ fn open_both(
     let telemetry = Arc::new(Telemetry::default());
     let rng = fastrand::Rng::with_seed(7);
     let settings = LogSettings::new(1 << 30, false, false).for_outlets(true, true);
-    let (log, keeping) = JournalFolder::lock(folder)
+    let (log, thread) = JournalFolder::lock(folder)
         .unwrap()
         .expect("nobody else has it")
         .open(
@@ -177,7 +177,7 @@ fn open_both(
         delivery: delivery.unwrap(),
         telemetry,
     };
-    (JournaledPlane { plane, keeping }, second)
+    (JournaledPlane { plane, thread }, second)
 }
 
 #[tokio::test]
@@ -307,7 +307,7 @@ async fn a_full_journal_refuses_before_it_acknowledges_and_recovers_by_delivery(
     assert_eq!(room, Err(QueueRefusal::JournalFull));
 
     *is_down.lock().unwrap() = false;
-    let JournaledPlane { plane, keeping } = kept;
+    let JournaledPlane { plane, thread } = kept;
     let telemetry = plane.telemetry.clone();
     let handle = plane.handle.clone();
     let mut delivering = JoinSet::new();
@@ -318,7 +318,7 @@ async fn a_full_journal_refuses_before_it_acknowledges_and_recovers_by_delivery(
     .await;
     handle.close((tokio::time::Instant::now() + LONG).into_std());
     while delivering.join_next().await.is_some() {}
-    tokio::task::spawn_blocking(|| keeping.end()).await.unwrap();
+    tokio::task::spawn_blocking(|| thread.end()).await.unwrap();
     let books = &telemetry.item_counts()["traces"];
     assert_eq!(
         (books.sent, books.queued),

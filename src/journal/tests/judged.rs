@@ -56,8 +56,8 @@ fn start(disk: &ModelDisk, name: &'static str, is_scored: bool) -> (JournalLog, 
     let shared = Arc::new(shared);
     let (sender, inbox) = sync_channel(64);
     let log = JournalLog::new(sender, Arc::clone(&shared), clock);
-    let keeper = LogWriter::new(store, inbox, shared, clock, Refusals::default());
-    (log, thread::spawn(move || keeper.run()))
+    let writer = LogWriter::new(store, inbox, shared, clock, Refusals::default());
+    (log, thread::spawn(move || writer.run()))
 }
 
 /// Returns the bodies of all records of this kind.

@@ -13,10 +13,10 @@ use crate::extract::Trajectory;
 ///
 /// # What it checks
 /// Every expected result needs a separate call of the same name, whose result has exactly the
-/// expected text. The text is compared without a framework's envelope; results sent as OTLP arrays
-/// or maps are compact JSON. The order does not matter. The score is the number of expected results
-/// found, divided by the number of expected results; with `strict` it is 1 or 0. Calls are assigned
-/// so that as many expectations as possible are met.
+/// expected text. A framework's wrapper, such as `{"result": …}`, is removed; results sent as OTLP
+/// arrays or maps are compact JSON. The order does not matter. The score is the number of expected
+/// results found, divided by the number of expected results; with `strict` it is 1 or 0. Calls are
+/// assigned so that as many expectations as possible are met.
 ///
 /// # Why
 /// A tool that wrongly answers `not found` spoils everything that the agent does next.

@@ -60,7 +60,8 @@ use crate::extract::Trajectory;
 ///   ([Values](#values)); in `sequence` only on arguments.
 /// - `min_count` (1), only in `required`: at least this many calls match.
 /// - `final`, only in `required`: the match is the last call of the trajectory.
-/// - `at_step`, only in `required`: the match is in exactly this step, counted from 0.
+/// - `at_step`, only in `required`: the match is in exactly this
+///   [step](reading-scores.md#the-trace-and-its-parts), counted from 0.
 /// - `before_step`, only in `required`: the match is in an earlier step than this one. With
 ///   `min_count`, every counted call must satisfy `final`, `at_step` and `before_step`.
 ///
