@@ -16,29 +16,33 @@ use serde_json::{Map, Value, json};
 
 use crate::support::calls::{Written, judged};
 
-/// Returns the name (without `.yaml`) and the text of each corpus file.
-fn files() -> Vec<(String, String)> {
-    let mut files: Vec<(String, String)> =
-        fs::read_dir(Path::new(crate::ROOT).join("tests/corpus"))
-            .expect("the corpus is there")
-            .map(|entry| {
-                let path = entry.expect("a readable folder").path();
-                let name = path
-                    .file_stem()
-                    .unwrap_or_default()
-                    .to_string_lossy()
-                    .into_owned();
-                let text = fs::read_to_string(&path).expect("a readable file");
-                (name, text)
-            })
-            .collect();
+/// Returns the name (without `.yaml`) and the text of each file in a folder of the corpus.
+pub(crate) fn yaml_files(folder: &str) -> Vec<(String, String)> {
+    let folder = Path::new(crate::ROOT).join("tests/corpus").join(folder);
+    let mut files: Vec<(String, String)> = fs::read_dir(folder)
+        .expect("the corpus is there")
+        .map(|entry| entry.expect("a readable folder").path())
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "yaml")
+        })
+        .map(|path| {
+            let name = path
+                .file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            let text = fs::read_to_string(&path).expect("a readable file");
+            (name, text)
+        })
+        .collect();
     files.sort();
     files
 }
 
 #[test]
 fn every_evaluator_has_a_file() {
-    let files = files();
+    let files = yaml_files("");
     for path in fs::read_dir("evaluate/evaluators").expect("the folder of evaluators") {
         let path = path.expect("a readable folder").path();
         let name = path
@@ -112,7 +116,7 @@ const ANSWER: [&str; 9] = [
 fn every_case_is_answered_as_it_is_written() {
     let mut wrong = Vec::new();
     let mut n_cases = 0;
-    for (file, text) in files() {
+    for (file, text) in yaml_files("") {
         let cases: Vec<Map<String, Value>> =
             serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}"));
         for case in cases {

@@ -41,6 +41,6 @@ mod sessions;
 mod span_expectations;
 mod timed_conformance;
 mod trace_sizes;
-mod untimed_calls;
+mod traces;
 mod value_oracle;
 mod verdict_stability;

@@ -171,7 +171,7 @@ pub(crate) fn spans_of(case: &TimedCase) -> Vec<Span> {
 }
 
 /// Expands `{{3 ab}}` to `ababab`.
-fn repeated(text: &str) -> String {
+pub(crate) fn repeated(text: &str) -> String {
     let mut whole = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("{{")
