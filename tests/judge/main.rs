@@ -31,7 +31,6 @@ mod model_use;
 mod rebuilt_traces;
 mod recorded_calls;
 mod reloaded_rules;
-mod revised_rules;
 mod rule_abuse;
 mod rule_oracle;
 mod rule_texts;
