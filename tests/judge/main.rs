@@ -29,7 +29,6 @@ mod log_judging;
 mod log_records;
 mod model_use;
 mod rebuilt_traces;
-mod recorded_calls;
 mod reloaded_rules;
 mod rule_abuse;
 mod rule_oracle;

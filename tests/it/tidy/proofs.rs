@@ -1,5 +1,6 @@
 //! Checks the table of attacks in `tests/hostile/README.md`: every row names a proof, every test
-//! and case that it names exists, and it names every case that needs no special setup.
+//! and case that it names exists, and it names every case that needs no special setup. A test is a
+//! function, or a case of `tests/corpus`.
 
 use std::path::Path;
 
@@ -18,7 +19,10 @@ fn what_the_table_of_attacks_names_exists() {
     let code: String = ["src", "tests"]
         .iter()
         .flat_map(|folder| walk(&root.join(folder)))
-        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .filter(|path| {
+            let extension = path.extension().unwrap_or_default();
+            extension == "rs" || extension == "yaml"
+        })
         .map(|path| read(&path))
         .collect();
     let mut n_tests = 0;
@@ -36,7 +40,9 @@ fn what_the_table_of_attacks_names_exists() {
             assert!(attacks.contains(&format!("\"{case}\"")), "no case {case}");
         }
         for test in between(tests, '`') {
-            assert!(code.contains(&format!("fn {test}(")), "no test {test}");
+            let texts = [format!("fn {test}("), format!("- name: {test}\n")];
+            let exists = texts.iter().any(|text| code.contains(text));
+            assert!(exists, "no test {test}");
             n_tests += 1;
         }
     }
