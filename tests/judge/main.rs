@@ -26,7 +26,6 @@ mod judged_requests;
 mod judged_slices;
 mod kept_values;
 mod log_judging;
-mod log_records;
 mod model_use;
 mod rebuilt_traces;
 mod reloaded_rules;

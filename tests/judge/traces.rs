@@ -1,6 +1,6 @@
 //! Runs the cases of `tests/corpus/traces/*.yaml`: the real scan and pipeline make calls and
-//! verdicts of spans. Only the fields that a case contains are compared. Does not prove that any
-//! SDK sends such spans.
+//! verdicts of spans and log records. Only the fields that a case contains are compared. Does not
+//! prove that any SDK sends such spans or records.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,13 +9,14 @@ use judge::assemble::Settings;
 use judge::evaluate::{Evaluation, Expectations, FromSpans};
 use judge::extract::{Payload, ToolCall, Tools, Trajectory};
 use judge::pipeline::{Judged, Pipeline, Rules};
-use otlp::json as otlp_json;
+use otlp::span::Batch;
+use otlp::{json as otlp_json, scan_logs};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::corpus::yaml_files;
 use crate::support::cases::repeated;
-use crate::support::records::{START, attributes, clock};
+use crate::support::records::{START, attributes, clock, typed};
 
 type Fields = Map<String, Value>;
 
@@ -25,13 +26,16 @@ struct Case {
     /// The promise.
     #[serde(rename = "name")]
     _name: String,
-    /// Spans that arrive in one request, and in another run one by one in reverse order.
+    /// Spans that arrive in one request, and in further runs one by one in other orders, and again.
     #[serde(default)]
     spans: Vec<Sent>,
+    /// Log records, in a request of their own after the spans'.
+    #[serde(default)]
+    records: Vec<Record>,
     /// Spans that are added to `spans`. Each variant has the same answers.
     #[serde(default = "no_variants")]
     variants: Vec<Vec<Sent>>,
-    /// Requests with times, instead of `spans`.
+    /// Requests with times, instead of `spans` and `records`.
     #[serde(default)]
     arrivals: Vec<Arrival>,
     #[serde(default)]
@@ -47,19 +51,22 @@ struct Case {
     calls: Option<Vec<Fields>>,
     /// The evaluations, in order of their traces. A verdict may contain its criterion.
     verdicts: Option<Vec<Fields>>,
-    /// Numbers of traces and spans.
+    /// Numbers of traces and spans, if each request arrives once.
     counts: Option<Fields>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Arrival {
     after: String,
+    #[serde(default)]
     spans: Vec<Sent>,
+    #[serde(default)]
+    records: Vec<Record>,
 }
 
-/// A span. Most fields stand for attributes of the GenAI conventions. In `{{3 ab}}`, `ab` is sent
-/// three times.
+/// A span. Most fields stand for attributes of the GenAI conventions. `{{3 ab}}` is sent as
+/// `ababab`.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Sent {
@@ -87,6 +94,21 @@ struct Sent {
     /// Attributes that are sent as they are.
     typed: Fields,
     /// Further fields of the span in OTLP/JSON.
+    fields: Fields,
+}
+
+/// A log record.
+#[derive(Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Record {
+    /// In milliseconds.
+    at: Option<u64>,
+    observed: Option<u64>,
+    /// A span of trace 1.
+    span: Option<u64>,
+    attributes: Fields,
+    body: Value,
+    /// Further fields of the record in OTLP/JSON.
     fields: Fields,
 }
 
@@ -128,26 +150,41 @@ fn run(mut case: Case) -> Result<(), String> {
     if case.counts.is_none() && case.calls.is_none() && case.verdicts.is_none() {
         return Err("expects nothing".to_owned());
     }
+    let rules = rules(&case)?;
+    let counts = case.counts.as_ref();
     if !case.arrivals.is_empty() {
-        return compare(&case, &case.arrivals);
+        return compare(&case, &rules, &case.arrivals, counts);
     }
-    let arrival = |spans| Arrival {
+    let arrival = |spans: &[Sent], records: &[Record]| Arrival {
         after: "0s".to_owned(),
-        spans,
+        spans: spans.to_vec(),
+        records: records.to_vec(),
     };
     for (number, variant) in (1..).zip(&case.variants) {
         let spans = [&*case.spans, variant].concat();
-        let reversed = spans.iter().rev().map(|span| arrival(vec![span.clone()]));
-        compare(&case, &reversed.collect::<Vec<_>>())
-            .map_err(|error| format!("variant {number}, span by span: {error}"))?;
-        compare(&case, &[arrival(spans)]).map_err(|error| format!("variant {number}: {error}"))?;
+        compare(&case, &rules, &[arrival(&spans, &case.records)], counts)
+            .map_err(|error| format!("variant {number}: {error}"))?;
+        let records = case.records.chunks(1).map(|record| arrival(&[], record));
+        let mut single: Vec<Arrival> = spans.chunks(1).map(|span| arrival(span, &[])).collect();
+        single.extend(records);
+        for _ in 0..single.len() {
+            single.rotate_left(1);
+            let arrivals: Vec<Arrival> = single.iter().rev().chain(&single).cloned().collect();
+            compare(&case, &rules, &arrivals, None)
+                .map_err(|error| format!("variant {number}, one by one and repeated: {error}"))?;
+        }
     }
     Ok(())
 }
 
-fn compare(case: &Case, arrivals: &[Arrival]) -> Result<(), String> {
-    let found = judged(case, arrivals)?;
-    let counts = case.counts.as_ref().map(std::slice::from_ref);
+fn compare(
+    case: &Case,
+    rules: &Rules,
+    arrivals: &[Arrival],
+    counts: Option<&Fields>,
+) -> Result<(), String> {
+    let found = judged(case, rules, arrivals)?;
+    let counts = counts.map(std::slice::from_ref);
     let counted = json!(found.counts);
     let mut wrong = Vec::new();
     for (what, found, expected) in [
@@ -232,8 +269,8 @@ struct Found {
 }
 
 /// Sends the requests at their times, and judges what is due in between.
-fn judged(case: &Case, arrivals: &[Arrival]) -> Result<Found, String> {
-    let (rules, at) = (rules(case)?, clock());
+fn judged(case: &Case, rules: &Rules, arrivals: &[Arrival]) -> Result<Found, String> {
+    let at = clock();
     let mut pipeline = Pipeline::new(settings(case)?, at(0));
     let mut found = Found::default();
     let mut second = 0;
@@ -251,26 +288,62 @@ fn judged(case: &Case, arrivals: &[Arrival]) -> Result<Found, String> {
                 break;
             }
             second = u64::try_from(due).unwrap();
-            found.add(second, pipeline.advance(&rules, at(second)));
+            found.add(second, pipeline.advance(rules, at(second)));
         }
         let Some(arrival) = arrival else { break };
         second = until;
-        let spans: Vec<Value> = arrival.spans.iter().map(resource_spans).collect();
-        let body = json!({ "resourceSpans": spans }).to_string();
-        let body = otlp_json::traces(body.as_bytes()).map_err(|error| error.to_string())?;
-        let batch = rules.scan(&body).map_err(|error| error.to_string())?;
-        *found.counts.entry("late").or_default() += pipeline.take(batch, at(second)).n_late;
+        for batch in batches(rules, arrival)? {
+            found.count("kept", batch.spans.len());
+            let sizes = batch.spans.iter().map(|span| span.kept.size());
+            found.count("kept_size", sizes.sum());
+            found.count("without_ids", batch.n_without_ids);
+            let taken = pipeline.take(batch, at(second));
+            found.count("taken", taken.n_taken);
+            found.count("late", taken.n_late);
+            found.count("too_late", taken.n_too_late);
+        }
     }
-    found.add(second, pipeline.finish(&rules, at(second)));
+    found.add(second, pipeline.finish(rules, at(second)));
     for list in [&mut found.calls, &mut found.verdicts] {
-        list.sort_by_key(|found| found["trace"].as_u64());
+        list.sort_by_key(|found| found["trace"].to_string());
     }
     Ok(found)
 }
 
+fn batches(rules: &Rules, arrival: &Arrival) -> Result<Vec<Batch>, String> {
+    let mut batches = Vec::new();
+    if !arrival.spans.is_empty() {
+        let spans: Vec<Value> = arrival.spans.iter().map(resource_spans).collect();
+        let body = repeated(&json!({ "resourceSpans": spans }).to_string());
+        let body = otlp_json::traces(body.as_bytes()).map_err(|error| error.to_string())?;
+        batches.push(rules.scan(&body).map_err(|error| error.to_string())?);
+    }
+    if !arrival.records.is_empty() {
+        let records: Vec<Value> = arrival.records.iter().map(resource_logs).collect();
+        let body = repeated(&json!({ "resourceLogs": records }).to_string());
+        let body = otlp_json::logs(body.as_bytes()).map_err(|error| error.to_string())?;
+        let scanned = scan_logs::scan(&body, Some(rules)).map_err(|error| error.to_string())?;
+        let unscored = scan_logs::scan(&body, None).map_err(|error| error.to_string())?;
+        if scanned.n_records != records.len() {
+            return Err(format!("{} records were scanned", scanned.n_records));
+        }
+        if !unscored.batch.spans.is_empty() {
+            return Err("records are kept when scoring is off".to_owned());
+        }
+        batches.push(scanned.batch);
+    }
+    Ok(batches)
+}
+
 impl Found {
+    fn count(&mut self, what: &'static str, n: usize) {
+        *self.counts.entry(what).or_default() += n;
+    }
+
     fn add(&mut self, second: u64, judged: Judged) {
-        *self.counts.entry("closed").or_default() += judged.reasons.len();
+        self.count("closed", judged.reasons.len());
+        self.count("runs", judged.trajectories.len());
+        self.count("no_trajectory", judged.n_no_trajectory);
         let verdicts = judged.evaluations.iter();
         self.verdicts
             .extend(verdicts.map(|evaluation| verdict_of(second, evaluation)));
@@ -287,14 +360,20 @@ fn call_of(trajectory: &Trajectory, call: &ToolCall) -> Value {
         let text = &*payload.as_ref()?.text;
         Some(serde_json::from_str(text).unwrap_or_else(|_| json!(text)))
     };
+    let ms = |nanos: u64| nanos.checked_sub(START).map(|nanos| nanos / 1_000_000);
     json!({
-        "trace": number(trajectory.trace_id),
+        "trace": trace_of(trajectory),
+        "session": trajectory.session.as_deref(),
         "span": call.span_id.and_then(number),
         "name": &*call.name,
         "id": call.call_id.as_deref(),
         "args": value(&call.args),
+        "args_text": call.args.as_ref().map(|args| &*args.text),
         "result": value(&call.result),
+        "result_text": call.result.as_ref().map(|result| &*result.text),
         "error": call.error,
+        "start": ms(call.start_unix_nanos),
+        "end": ms(call.end_unix_nanos),
         "step": call.step,
         "group": call.parallel_group,
         "convention": &*call.convention,
@@ -306,7 +385,12 @@ fn verdict_of(second: u64, evaluation: &Evaluation) -> Value {
     let blamed = evaluation.offending().iter();
     let blamed = blamed.map(|call| trajectory.tool_calls[*call].span_id.and_then(number));
     json!({
-        "trace": number(trajectory.trace_id),
+        "trace": trace_of(trajectory),
+        "session": trajectory.session.as_deref(),
+        "service": &*trajectory.service,
+        "span": trajectory.subject.as_ref().and_then(|subject| number(subject.span_id)),
+        "completeness": trajectory.completeness.as_str(),
+        "cut_short": trajectory.cut_short,
         "after": format!("{second}s"),
         "criterion": evaluation.criterion.name(),
         "evaluator": evaluation.criterion.evaluator(),
@@ -317,9 +401,17 @@ fn verdict_of(second: u64, evaluation: &Evaluation) -> Value {
         "blamed": blamed.collect::<Vec<_>>(),
         "revision": evaluation.revision,
         "previous": evaluation.previous.map(|previous| previous.revision),
+        "root": &*trajectory.root,
+        "from_messages": trajectory.from_messages,
         "n_spans": trajectory.n_spans,
         "details": evaluation.details(),
     })
+}
+
+/// Returns a trace's id as a case writes it; a long one is not a number.
+fn trace_of(trajectory: &Trajectory) -> Value {
+    let id = trajectory.trace_id;
+    number(id).map_or_else(|| json!(id.to_string()), Value::from)
 }
 
 /// Returns an id as a case writes it.
@@ -356,6 +448,35 @@ fn resource_spans(sent: &Sent) -> Value {
     })
 }
 
+fn resource_logs(record: &Record) -> Value {
+    let time = |ms: u64| json!((START + ms * 1_000_000).to_string());
+    let mut log = json!({ "attributes": attributes(&record.attributes.clone().into()) });
+    for (field, value) in [
+        ("timeUnixNano", record.at.map(time)),
+        ("observedTimeUnixNano", record.observed.map(time)),
+        ("traceId", record.span.map(|_| json!(format!("{:032x}", 1)))),
+        (
+            "spanId",
+            record.span.map(|span| json!(format!("{span:016x}"))),
+        ),
+    ] {
+        if let Some(value) = value {
+            log[field] = value;
+        }
+    }
+    if !record.body.is_null() {
+        log["body"] = typed(&record.body);
+    }
+    for (field, value) in &record.fields {
+        log[field] = value.clone();
+    }
+    let service = json!({ "service.name": "shop" });
+    json!({
+        "resource": { "attributes": attributes(&service) },
+        "scopeLogs": [{ "logRecords": [log] }],
+    })
+}
+
 fn attributes_of(sent: &Sent) -> Fields {
     let is_chat = sent.asks.is_some() || sent.answers.is_some();
     let call = |(id, call): (&String, &Value)| json!({ "type": "tool_call", "id": id, "name": call[0], "arguments": call[1] });
@@ -383,8 +504,7 @@ fn attributes_of(sent: &Sent) -> Fields {
         .filter_map(|(key, value)| Some((key.to_owned(), value?)));
     let written = sent.attributes.clone().into_iter();
     let values = usual.chain(written).map(|(key, value)| match value {
-        Value::String(text) => (key, repeated(&text).into()),
-        Value::Array(_) | Value::Object(_) => (key, repeated(&value.to_string()).into()),
+        Value::Array(_) | Value::Object(_) => (key, value.to_string().into()),
         other => (key, other),
     });
     values.chain(sent.typed.clone()).collect()
