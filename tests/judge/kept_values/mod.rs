@@ -267,22 +267,6 @@ fn a_long_reply_that_asks_for_nothing_is_judged_in_full() {
     }
 }
 
-#[test]
-fn a_reply_that_the_sdk_has_cut_does_not_pass() {
-    let reply = json!([{ "role": "assistant", "parts": [
-        { "type": "tool_call", "id": "c1", "name": "search", "arguments": {} },
-        { "type": "tool_call", "id": "c2", "name": "delete", "arguments": {} },
-    ] }]);
-    let cut = &reply.to_string()[..120];
-    let model = chat(json!({ "gen_ai.output.messages": cut }));
-    let judged = judge(&never_delete(), [run(&[model])]);
-    assert_eq!(only(&judged).verdict, Verdict::NotEvaluated);
-    assert_eq!(
-        only(&judged).trajectory.completeness,
-        CloseReason::SizeLimit
-    );
-}
-
 /// If `OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT` cut a reply, the missing part may have contained a call.
 /// If only spanscore cut the reply, the missing part contained none.
 #[test]
@@ -309,58 +293,6 @@ fn a_reply_without_calls_is_whole_however_long_unless_the_sdk_has_cut_it() {
     let requests = [Request::Records(vec![record]), run(&[chat(json!({}))])];
     let judged = judge(&never_delete(), requests);
     assert_eq!(only(&judged).verdict, Verdict::NotEvaluated);
-}
-
-/// By default, SDKs drop a span's attributes and events beyond the 128th, and count the dropped
-/// ones.
-#[test]
-fn a_reply_of_many_attributes_may_be_among_those_that_the_sdk_dropped() {
-    let flattened = json!({
-        "openinference.span.kind": "LLM", "llm.input_messages.0.message.role": "user",
-    });
-    let called = with(
-        flattened.clone(),
-        json!({
-            "llm.output_messages.0.message.tool_calls.0.tool_call.function.name": "search",
-        }),
-    );
-    let parts = json!([{ "role": "assistant", "parts": [{ "type": "text", "content": "Hi" }] }]);
-    let whole = chat(json!({ "gen_ai.output.messages": parts.to_string() }));
-    let tool = json!({ "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search" });
-    for (steps, dropped, verdict) in [
-        (std::slice::from_ref(&flattened), None, Verdict::Pass),
-        (
-            std::slice::from_ref(&flattened),
-            Some("droppedAttributesCount"),
-            Verdict::NotEvaluated,
-        ),
-        (
-            &[called],
-            Some("droppedAttributesCount"),
-            Verdict::NotEvaluated,
-        ),
-        (
-            &[chat(json!({}))],
-            Some("droppedEventsCount"),
-            Verdict::NotEvaluated,
-        ),
-        (&[whole], Some("droppedAttributesCount"), Verdict::Pass),
-        // If any span reports a call, spans report all calls.
-        (
-            &[flattened.clone(), tool],
-            Some("droppedAttributesCount"),
-            Verdict::Pass,
-        ),
-    ] {
-        let Request::Spans(mut spans) = run(steps) else {
-            unreachable!()
-        };
-        if let Some(dropped) = dropped {
-            spans[0][dropped] = json!(3);
-        }
-        let judged = judge(&never_delete(), [Request::Spans(spans)]);
-        assert_eq!(only(&judged).verdict, verdict, "{steps:?}, {dropped:?}");
-    }
 }
 
 #[test]
