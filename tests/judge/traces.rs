@@ -47,9 +47,9 @@ struct Case {
     from_spans: Option<FromSpans>,
     #[serde(default)]
     criteria: Vec<Value>,
-    /// The calls, in order of their traces.
+    /// The calls, in order of their traces; those of groups of log records first.
     calls: Option<Vec<Fields>>,
-    /// The evaluations, in order of their traces. A verdict may contain its criterion.
+    /// The evaluations, in that order. A verdict may contain its criterion.
     verdicts: Option<Vec<Fields>>,
     /// Numbers of traces and spans, if each request arrives once.
     counts: Option<Fields>,
@@ -305,7 +305,7 @@ fn judged(case: &Case, rules: &Rules, arrivals: &[Arrival]) -> Result<Found, Str
     }
     found.add(second, pipeline.finish(rules, at(second)));
     for list in [&mut found.calls, &mut found.verdicts] {
-        list.sort_by_key(|found| found["trace"].to_string());
+        list.sort_by_key(|found| (found["trace"].as_u64(), found["trace"].to_string()));
     }
     Ok(found)
 }
