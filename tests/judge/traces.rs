@@ -479,8 +479,14 @@ fn resource_logs(record: &Record) -> Value {
 
 fn attributes_of(sent: &Sent) -> Fields {
     let is_chat = sent.asks.is_some() || sent.answers.is_some();
-    let call = |(id, call): (&String, &Value)| json!({ "type": "tool_call", "id": id, "name": call[0], "arguments": call[1] });
-    let answer = |(id, answer): (&String, &Value)| json!({ "type": "tool_call_response", "id": id, "response": answer });
+    let call = |(id, call): (&String, &Value)| {
+        let (name, arguments) = (&call[0], &call[1]);
+        json!({ "type": "tool_call", "id": id, "name": name, "arguments": arguments })
+    };
+    let answer = |(id, response): (&String, &Value)| {
+        let kind = "tool_call_response";
+        json!({ "type": kind, "id": id, "response": response })
+    };
     let calls: Vec<Value> = sent.asks.iter().flatten().map(call).collect();
     let answers: Vec<Value> = sent.answers.iter().flatten().map(answer).collect();
     let reply = json!([{ "role": "assistant", "parts": calls }]);
