@@ -115,6 +115,12 @@ pub fn request_counts(counts: &SignalCounts) -> SignalCounts {
     sums
 }
 
+pub(super) fn add_counts(sums: &mut SignalCounts, counts: &SignalCounts) {
+    for (sum, count) in sums.iter_mut().zip(counts) {
+        *sum += count;
+    }
+}
+
 /// Returns the signal of a request (0, 1 or 2) from the field `signal` of its record.
 pub(super) fn request_signal(signal: u8) -> u8 {
     match signal {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::consumed::{Consumed, Delivered, N_OUTLETS};
-use super::format::{Needed, OUTLETS, Outlet, SignalCounts};
+use super::format::{Needed, OUTLETS, Outlet, SignalCounts, add_counts};
 use super::reader::{LogReader, Wanted};
 use super::reopen::{Damage, OpenError, Recovered};
 use super::resent::LastRecords;
@@ -185,9 +185,7 @@ impl OpenedLog {
     pub fn n_waiting(&self, outlet: Outlet) -> [SignalCounts; 2] {
         let mut damaged = SignalCounts::default();
         for damage in self.damage.iter().filter(|it| it.lost_by[outlet.index()]) {
-            for (sum, count) in damaged.iter_mut().zip(damage.counts) {
-                *sum += count;
-            }
+            add_counts(&mut damaged, &damage.counts);
         }
         [self.n_restored[outlet.index()], damaged].map(|counts| outlet.counts(&counts))
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::consumed::{Delivered, N_OUTLETS, n_records};
 use super::format::{
-    Needed, OUTLETS, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, UnusableHead,
+    Needed, OUTLETS, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, UnusableHead, add_counts,
 };
 use super::progress::CursorRead;
 use super::recover::{Hole, Scan, scan};
@@ -90,9 +90,8 @@ pub(super) struct Recovered {
 
 impl Recovered {
     fn add(&mut self, counts: [SignalCounts; N_OUTLETS]) {
-        let sums = self.counts.as_flattened_mut().iter_mut();
-        for (sum, count) in sums.zip(counts.as_flattened()) {
-            *sum += count;
+        for (sums, counts) in self.counts.iter_mut().zip(&counts) {
+            add_counts(sums, counts);
         }
     }
 }
@@ -380,9 +379,7 @@ impl<'a> Recovery<'a> {
         }
         for found in &scan.records {
             let head = &found.head;
-            for (sum, count) in segment.counts.iter_mut().zip(counts_of(head)) {
-                *sum += count;
-            }
+            add_counts(&mut segment.counts, &counts_of(head));
             segment.next = head.sequence + 1;
             self.next_sequence = self.next_sequence.max(segment.next);
             self.next_group = self.next_group.max(head.group + 1);

@@ -289,7 +289,7 @@ impl LogShared {
         &self,
         refuses: Option<AppendError>,
         store: &Store,
-        holdings: &mut SegmentCharges,
+        charges: &mut SegmentCharges,
     ) {
         let (room, lows) = (store.room(), store.lows());
         *self.status.lock() = Status {
@@ -297,12 +297,12 @@ impl LogShared {
             room,
             lows,
         };
-        if holdings.release_all_but(&store.waiting_segments()) {
+        if charges.release_all_but(&store.waiting_segments()) {
             self.refused_some.store(false, Relaxed);
         }
         let taken = n_bytes(store.capacity().saturating_sub(store.free()));
         self.budget
-            .set_other(taken.saturating_sub(holdings.n_bytes()));
+            .set_other(taken.saturating_sub(charges.n_bytes()));
         let shared_out = self.refused_some.load(Relaxed).then_some(AppendError::Full);
         let state = refuses.or(shared_out).map_or("ok", AppendError::as_str);
         self.metrics.set_state(state);
@@ -326,7 +326,7 @@ fn n_bytes(n: u64) -> usize {
 /// The thread that appends records to an open log.
 pub(super) struct LogWriter {
     store: Store,
-    holdings: SegmentCharges,
+    charges: SegmentCharges,
     inbox: Receiver<Message>,
     shared: Arc<LogShared>,
     clock: Clock,
@@ -355,7 +355,7 @@ impl LogWriter {
     ) -> Self {
         Self {
             store,
-            holdings: SegmentCharges::default(),
+            charges: SegmentCharges::default(),
             inbox,
             shared,
             clock,
@@ -498,7 +498,7 @@ impl LogWriter {
                 break;
             };
             if let Some(charge) = record.charge {
-                self.holdings.hold(segment, charge);
+                self.charges.hold(segment, charge);
             }
             let after = now.saturating_duration_since(record.since);
             self.shared.metrics.acknowledged(after);
@@ -617,8 +617,8 @@ impl LogWriter {
     }
 
     fn publish(&mut self) {
-        let (refuses, holdings) = (self.refusals.current, &mut self.holdings);
-        self.shared.set_status(refuses, &self.store, holdings);
+        let (refuses, charges) = (self.refusals.current, &mut self.charges);
+        self.shared.set_status(refuses, &self.store, charges);
         self.say_if_some_are_refused();
         let metrics = &self.shared.metrics;
         let (n_segments, oldest) = self.store.extent();

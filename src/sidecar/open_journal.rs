@@ -29,7 +29,7 @@ pub(super) struct JournalParts {
     pub(super) metrics: Option<MetricsSource>,
     /// The threads of the logs, in the order in which they must stop. The log of requests is last,
     /// because it records the outcome of scores.
-    pub(super) keeping: Vec<LogThread>,
+    pub(super) log_threads: Vec<LogThread>,
 }
 
 /// Opens the journal, if one is configured and needed. While a disk makes the folder unusable,
@@ -62,11 +62,11 @@ pub(super) async fn open_journal(
         let now = now();
         (now.instant, now.unix_nanos)
     };
-    let (mut logs, mut keeping) = (Vec::new(), Vec::new());
+    let (mut logs, mut log_threads) = (Vec::new(), Vec::new());
     let mut open = |contents, settings| {
         let (log, thread) = folder.open(contents, settings, clock, rng.fork(), telemetry)?;
         logs.push(log.clone());
-        keeping.insert(0, thread);
+        log_threads.insert(0, thread);
         Ok::<_, JournalError>(log)
     };
     let [size, scores_size] = [&journal.max_size, &journal.max_scores_size].map(|it| it.0 as u64);
@@ -94,7 +94,7 @@ pub(super) async fn open_journal(
         scores,
         traces,
         metrics: Some(metrics),
-        keeping,
+        log_threads,
     })
 }
 

@@ -138,7 +138,7 @@ impl Sidecar {
             reading: judging.reading,
             recording,
             forwarding,
-            journal: journal.keeping,
+            journal: journal.log_threads,
             exporting: scores.exporting,
             background,
             deadline: shutdown.deadline.0,
