@@ -133,8 +133,9 @@ impl LogReader {
                         self.pass_damage(&segment, &mut position, &mut stretch);
                         continue;
                     };
-                    n_bytes += head.n_bytes();
-                    stretch.records.push(stored(&head, kind, parts));
+                    let stored = stored(&head, kind, parts);
+                    n_bytes += head.n_bytes().max(stored.body.len());
+                    stretch.records.push(stored);
                 } else if is_next {
                     n_bytes += RECORD_HEAD;
                 }
@@ -286,6 +287,11 @@ fn parts_at(position: &Position, head: &RecordHead) -> Option<(Bytes, Bytes)> {
 }
 
 fn stored(head: &RecordHead, kind: RecordKind, (meta, body): (Bytes, Bytes)) -> Stored {
+    let body = match kind {
+        // A body that could not be compressed was written as it is.
+        RecordKind::Score => zstd::decode_all(&body[..]).map_or(body, Bytes::from),
+        RecordKind::Request | RecordKind::Judged => body,
+    };
     Stored {
         sequence: head.sequence,
         kind,
