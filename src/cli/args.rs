@@ -85,11 +85,12 @@ Configuration, highest precedence first: --set, SPANSCORE_… variables, the fil
 OTEL_EXPORTER_OTLP_… variables, defaults. A variable's name is SPANSCORE_ and the key in
 upper case, with __ between levels: SPANSCORE_FORWARD__ENDPOINT.
 
-Exit codes: 0 success; 1 a criterion failed, nothing was judged, learned or compared, runs
-drifted, a criterion was not found or could not be changed, or (health) the sidecar is not
-ready or does not answer; 2 usage or configuration error; 3 unreadable input; 4 startup
-failed, or (tap, criteria) the sidecar does not answer; 5 stopped before everything was
-delivered (only with shutdown.exit_undelivered).";
+Exit codes: 0 success; 1 a score is `fail` or `error`, nothing was judged, learned or
+compared, runs drifted, a criterion was not found or could not be changed, or (health) the
+sidecar is not ready or does not answer; 2 usage or configuration error; 3 unreadable
+input; 4 startup failed, or (tap, criteria, drain) no sidecar answers; 5 stopped before
+everything was delivered (only with shutdown.exit_undelivered); 130 stopped immediately
+(Ctrl-C, or the second signal to a sidecar).";
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -110,7 +111,7 @@ pub(super) enum Command {
     Tap(Tap),
     /// Show the undelivered and the damaged records of a journal folder.
     Journal(JournalReport),
-    /// Check a configuration and report every problem.
+    /// Check a configuration and report its problems.
     Validate(Validate),
     /// Write a commented starter configuration.
     Init(Init),

@@ -17,7 +17,7 @@ use super::{Exit, Streams};
 /// Options of `drain`.
 #[derive(Debug, Args)]
 pub(super) struct Drain {
-    /// Process id of the sidecar (1 in a container). Any other program is refused.
+    /// Process id of the sidecar (1 in a container); must be a `spanscore run`.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
     pub(super) pid: i32,
     #[command(flatten)]

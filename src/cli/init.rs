@@ -19,8 +19,8 @@ pub(super) struct Init {
     /// Overwrite an existing file.
     #[arg(long)]
     pub(super) force: bool,
-    /// Propose criteria from the tool calls in these recordings (same formats as `replay`). Uses
-    /// the section `tools` of the configuration, if there is one.
+    /// Propose criteria from the tool calls in these recordings (same formats as `replay`). Only
+    /// with this option, `tools` is read from `--config` and `--set`.
     #[arg(long, num_args = 1.., value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) from: Vec<PathBuf>,
 }

@@ -42,8 +42,8 @@ pub(super) struct Replay {
     /// Also write the runs as one HTML file, which a browser opens without a server.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) report: Option<PathBuf>,
-    /// Print only verdicts with this label (repeatable); the summary and the exit code still
-    /// count all verdicts.
+    /// Print only scores with this label (repeatable); the summary and the exit code still count
+    /// all scores.
     #[arg(long, value_name = "LABEL", value_parser = ["pass", "fail", "not_evaluated", "error"])]
     pub(super) only: Vec<String>,
     /// Also fail on `not_evaluated`, and on a criterion that selects no run, expects a tool that no

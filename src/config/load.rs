@@ -62,7 +62,8 @@ impl Config {
     /// Builds a configuration from its sources.
     ///
     /// # Errors
-    /// Returns all mistakes in all sources, not only the first.
+    /// Returns all mistakes in all sources, not only the first. Values that contradict each other
+    /// are found once all values can be read.
     pub fn load(sources: &Sources<'_>) -> Result<Loaded, Problems> {
         Self::load_parts(sources, Parts::All)
     }

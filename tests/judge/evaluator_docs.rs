@@ -17,18 +17,17 @@ Read this page if you write a criterion. (`tests/judge/evaluator_docs.rs` genera
 
 A criterion has one of these evaluators under `evaluate`. The score is between 0 and 1; the label is
 `pass` if the score reaches the criterion's `threshold` (default 1.0), else `fail`. Two more labels
-say that there is no verdict:
+say that the run neither passed nor failed:
 
 - `not_evaluated`: for example, the trace was cut short and its missing part could change the
   verdict, or arguments or results that the criterion reads were not captured.
 - `error`: the criterion cannot be applied to a call that was made, or the run has an expectation
   that cannot be used ([expectations](expectations.md)).
 
-*Details* are a field of a score in [JSON](design.md#machine-readable-lines). The
-[criteria API](criteria-api.md) serves `/v1/status`.
+*Details* are a field of a score in [JSON](design.md#machine-readable-lines).
 
-The outcome of a check is *open* if it is unknown. If an open outcome could change the label, there
-is no verdict. Some evaluators reproduce an evaluator of another tool, *the reference*
+The outcome of a check is *open* if it is unknown. If an open outcome could change the label, the
+label is `not_evaluated`. Some evaluators reproduce an evaluator of another tool, *the original*
 ([conformance](../tests/conformance/README.md)).
 
 If a call is recorded without arguments, either it had none or they were not captured. spanscore
@@ -41,8 +40,8 @@ Explanations show names, counts and positions. Values of arguments and results a
 `explain.values: true`. A value in parentheses after a parameter's name is its default.
 
 A trace was *cut short* if its
-[completeness](reading-scores.md#completeness-did-spanscore-see-the-whole-run) allows only what is
-certain. It gets a verdict only if its missing part cannot change it. Below, each evaluator says
+[completeness](reading-scores.md#completeness-did-spanscore-see-the-whole-run) says so. It gets a
+verdict only if its missing part cannot change that verdict. Below, each evaluator says
 what further calls can change. A late span can also show that two calls are one (reported by
 client and server), that a call is a hand-off or had other arguments, that two clocks differ, or
 that another span is the evaluated span. Therefore, in such a trace:
@@ -50,15 +49,15 @@ that another span is the evaluated span. Therefore, in such a trace:
 - The order of two calls is certain only if both lie below the same root, or below the same missing
   parent that OTLP flags mark as local.
 - If all calls below a missing parent have the same name, the parent may be a wrapper that reports
-  the same call. Of all calls of one name below such parents, one counts, or none if another call of
-  that name is certain. The position and result of the one that counts are unknown; so are its
-  arguments, unless they are a map. A call of uncertain name, and a call `transfer_to_X` before an
-  agent X was seen, do not count as seen.
+  the same call. Below such parents, all calls of one name count as one call, or as none if another
+  call of that name is certain. The position and the result of that one call are unknown; so are its
+  arguments, unless they are a map. A call `transfer_to_X` counts as unseen until an agent X was
+  seen, and so does a call whose name is only that of a class.
 - Absent arguments and results may still arrive; arguments that are not a map may change.
 - A criterion that selects by `agent`, `root` or `attributes` gives no verdict until the root is
   present and is an agent run that has ended. A criterion that selects by `service` gives no verdict
-  while a parent that is not marked as local is missing. With `scope: agent`, a run gets no verdict
-  while an enclosing run could be missing.
+  while a parent that is not marked as local is missing. With `scope: agent`, an agent run gets no
+  verdict while an agent run that encloses it could be missing.
 ";
 
 fn names() -> Vec<String> {

@@ -28,7 +28,7 @@ use crate::extract::Trajectory;
 /// # What it checks
 /// Checks rules, each written with one template: `total`, or a template of the process language
 /// DECLARE. The *activations* of a rule are the calls that it checks, or the run. For example,
-/// `precedence: { a, b }` checks each call `b`, and requires a call `a` before it. The *partner* of
+/// `precedence: { a, b }` checks each call `b`, and requires a call `a` before it. The *target* of
 /// an activation is the call that the rule requires or forbids for it. The score of a rule is the
 /// share of its activations that are satisfied, or 1 if it has no activations. The evaluator's
 /// score is the mean over all rules. Use `select.calls` to exclude runs without activations.
@@ -85,7 +85,7 @@ use crate::extract::Trajectory;
 ///
 /// - `a`, `b`: call patterns as in `tool_calls`, with `name`, `error`, `command`, `path`, `args`,
 ///   `result` and `where`; a text is a pattern of the name. A list of patterns matches a call if
-///   one of them matches. A call is never its own partner.
+///   one of them matches. A call is never its own target.
 /// - `of`, `max`: the path of the values that `total` adds up, and the highest sum that satisfies
 ///   the rule. For each call `a`, spanscore adds up the values of this call and of all calls `a`
 ///   that started earlier or at the same time. With `within`, an earlier call counts only if it
@@ -94,7 +94,7 @@ use crate::extract::Trajectory;
 ///   are exact up to 38 digits. If no call has a value at `of`, the path may be misspelt: there is
 ///   no verdict.
 /// - `within`: the longest gap between two calls, from the end of the earlier to the start of the
-///   later. A call further away is no partner: it meets no requirement, and is not forbidden.
+///   later. A call further away is no target: it meets no requirement, and is not forbidden.
 /// - `same`: both calls must agree on every path. A path is `args` or `result` with keys, indices
 ///   or `*` (every element), such as `args.path`; `{ a: result.items.*.id, b: args.id }` compares
 ///   one path of `a` with another of `b`. Two calls agree if they share a value, equal as JSON. A
@@ -123,7 +123,7 @@ use crate::extract::Trajectory;
 /// messages have no times and no failures: the calls of one reply overlap, and evidence for
 /// `within` and `error` is missing. A call whose span has no start, or ends before it starts, may
 /// have run at any time: if a rule's outcome depends on that time, it is open. A rule compares each
-/// activation with each possible partner. After 134 million comparisons (many thousand calls), the
+/// activation with each possible target. After 134 million comparisons (many thousand calls), the
 /// remaining activations are open.
 ///
 /// Details: `rules`, one entry per rule:
@@ -134,8 +134,8 @@ use crate::extract::Trajectory;
 /// - `because`: for each violating call, or for the run, the calls that caused the violation.
 /// - with `where` or `same`: `values` and `nearest`, in the form of `tool_calls`. `values`
 ///   describes the first violating call. `nearest` describes the call most similar to a missing
-///   partner: a call that differs only at paths of `same`, or else a call that matches only the
-///   partner's name. At a path of `same`, `operator` is the value of `compare`, and `expected` is
+///   target: a call that differs only at paths of `same`, or else a call that matches only the
+///   target's name. At a path of `same`, `operator` is the value of `compare`, and `expected` is
 ///   absent.
 /// - for a `total`: `path`, `max` and, with `explain.values: true`, the first `sum` above `max`.
 ///
@@ -144,7 +144,7 @@ use crate::extract::Trajectory;
 /// satisfied. So do `coexistence` and `responded_existence` without `within` and `same`, once the
 /// other kind was called. An exceeded `absence` or `exactly`, a violated `not_coexistence` and,
 /// except with `concurrency: reply`, a violated `not_succession` stay violated. So does an exceeded
-/// `total`, unless a negative value was seen.
+/// `total`, if no value was negative: unseen values are assumed not to be.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Constraints {
@@ -177,7 +177,7 @@ fn forbids_copies(rule: &Rule, found: &RuleFound) -> bool {
 const MAX_SEARCH_FOR_TEXT: u64 = MAX_SEARCH / 8;
 
 /// Returns the conditions and values of the first call to blame and of the call most similar to a
-/// missing partner, and a text about both.
+/// missing target, and a text about both.
 fn values_of(
     rule: &Rule,
     found: &RuleFound,

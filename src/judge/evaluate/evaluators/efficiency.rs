@@ -66,7 +66,7 @@ use crate::extract::Trajectory;
 /// only for `max_tokens`. Totals that agents recorded are read only if there is no model span.
 /// Without model spans and totals, all limits on models are open, because the run may have made
 /// unrecorded model calls. Exception: if one of the service's latest 200 traces has a model span,
-/// `max_model_calls` counts 0 calls (not with `assemble.peers` or spans from Kafka).
+/// this run made 0 model calls (not with `assemble.peers` or spans from Kafka).
 /// [conventions.md](conventions.md#shared-attributes) lists the attributes that are read. A sidecar
 /// stores them once a criterion or an expectation has a limit on models.
 ///

@@ -46,7 +46,7 @@ use crate::extract::Trajectory;
 /// - `over` (`tools`): `nodes` compares agent runs and graph nodes in the order of the visits;
 ///   immediate repeats count as one visit.
 ///
-/// The criterion's `threshold` defaults to 0.5 here, as in judgeval, the reference.
+/// The criterion's `threshold` defaults to 0.5 here, as in judgeval.
 ///
 /// # When the trace was cut short
 /// Further calls can only raise the score of a set or an ordering, so a score that has reached the

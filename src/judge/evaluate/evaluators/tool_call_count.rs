@@ -23,9 +23,9 @@ use crate::extract::Trajectory;
 /// Was each tool called as often as expected?
 ///
 /// # What it checks
-/// Compares the number of calls of each listed tool with a number. The score is the share of the
-/// entries that are satisfied. A tool that was not called counts as 0 calls. Other tools may be
-/// called any number of times.
+/// Compares the number of calls of each listed tool with the expected number. The score is the
+/// share of the entries that are satisfied. A tool that was not called counts as 0 calls. Other
+/// tools may be called any number of times.
 ///
 /// # Why
 /// A runaway loop calls one tool forty times. A careless agent never makes a required check.

@@ -62,17 +62,18 @@ use crate::extract::Trajectory;
 /// - `final`, only in `required`: the match is the last call of the trajectory.
 /// - `at_step`, only in `required`: the match is in exactly this
 ///   [step](reading-scores.md#the-trace-and-its-parts), counted from 0.
-/// - `before_step`, only in `required`: the match is in an earlier step than this one. With
+/// - `before_step`, only in `required`: the step of the match is below this number. With
 ///   `min_count`, every counted call must satisfy `final`, `at_step` and `before_step`.
 ///
 /// Patterns use the syntax of the `regex` crate. Every search takes linear time, so look-around and
-/// back-references are rejected. A value longer than `tools.max_value_size` (16 KiB) is cut when it
-/// is received, and no pattern reads it: a verdict that depends on it is `not_evaluated`. If you
-/// raise that setting, search time grows at most in proportion to the pattern's size times the
-/// value's. The largest pattern that loads (1 MiB compiled) can take about a second for 16 KiB; an
-/// ordinary one takes 20 ms for 10 MB. `\d`, `\w`, `\b` are ASCII, `\s` is Unicode white space. A
-/// call whose span has not ended satisfies no `required` entry. It can match `sequence`, and it
-/// violates `disallowed` unless the entry reads a result.
+/// back-references are rejected. Arguments or a result longer than `tools.max_value_size` (16 KiB)
+/// are cut when they arrive. Then only `where` reads what precedes the cut; a verdict that depends
+/// on another pattern of them is `not_evaluated`. If you raise that setting, search time grows at
+/// most in proportion to the pattern's size times the value's. The largest pattern that loads (1
+/// MiB compiled) can take about a second for 16 KiB; an ordinary one takes 20 ms for 10 MB. `\d`,
+/// `\w`, `\b` are ASCII, `\s` is Unicode white space. A call whose span has not ended satisfies no
+/// `required` entry. It can match `sequence`, and it violates `disallowed` unless the entry reads a
+/// result.
 ///
 /// Details: `passed`, `required_satisfied`, `disallowed_violated`, `sequence_satisfied`; `null` if
 /// open. If a call violates a `disallowed` entry that has `where`, `values` describes the

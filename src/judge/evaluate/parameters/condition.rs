@@ -27,9 +27,9 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 
 /// `where` restricts a call pattern by values in the call's arguments and result. It maps paths to
 /// conditions, and a call matches only if it satisfies all of them. A path is `args` or `result`,
-/// then keys, positions (from 0) or `*` for every element of a list: `args.amount`,
-/// `result.items.*.id`. A result that is JSON text is parsed first.
-/// `spanscore inspect --path args.amount` shows the values at a path in recorded runs.
+/// then keys, indices (from 0) or `*` for every element of a list: `args.amount`,
+/// `result.items.*.id`. A result that is JSON text is parsed first. `spanscore inspect --path
+/// args.amount` shows the values at a path in recorded runs.
 ///
 /// ```yaml
 /// evaluate:
@@ -94,7 +94,7 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 /// | `a_in_b`: `a` is cut, and its beginning is not in an uncut `b` | no |
 /// | `equals` with a text that is cut, and differs before the cut | no |
 /// | `NaN`, or not a number for `gt`, `gte`, `lt` or `lte` | open |
-/// | searching takes too much work (usually half a second a criterion, two a trace) | open |
+/// | the search exceeds its budget (about 0.5 s a criterion, 2 s a trace) | open |
 ///
 /// A cut value is parsed up to the cut. If a sender writes a key twice and the second value is
 /// behind the cut, the first value counts.
