@@ -6,6 +6,7 @@ use bytes::Bytes;
 use data_encoding::{BASE64, BASE64_NOPAD};
 use hyper::header::{DATE, HeaderMap, HeaderValue, RETRY_AFTER};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
+use percent_encoding::percent_decode;
 use prost::Message;
 use serde_json::Value;
 use text::truncated;
@@ -70,49 +71,29 @@ impl DeliveryOutcome {
         } else {
             format!("{name}: {}", shorten(message))
         };
-        match code {
-            Code::Ok => Self::Delivered {
-                n_rejected: 0,
-                message: None,
-            },
+        let reason = match code {
+            Code::Ok => return delivered(0, ""),
             Code::ResourceExhausted if retry_info.is_none() && is_about_rates(message) => {
-                Self::Refused {
-                    reason: "resource_exhausted",
-                    why,
-                }
+                "resource_exhausted"
             }
-            Code::ResourceExhausted if retry_info.is_none() => Self::TooLarge { why },
-            Code::OutOfRange => Self::TooLarge { why },
+            Code::ResourceExhausted if retry_info.is_none() => return Self::TooLarge { why },
+            Code::OutOfRange => return Self::TooLarge { why },
             Code::Cancelled
             | Code::DeadlineExceeded
             | Code::Aborted
             | Code::Unavailable
             | Code::DataLoss
-            | Code::ResourceExhausted => Self::Retry {
-                after: retry_info.and_then(|info| info.retry_delay),
-                why,
-            },
-            Code::Unauthenticated => Self::Refused {
-                reason: "unauthenticated",
-                why,
-            },
-            Code::PermissionDenied => Self::Refused {
-                reason: "permission_denied",
-                why,
-            },
-            Code::InvalidArgument => Self::Refused {
-                reason: "invalid_argument",
-                why,
-            },
-            Code::Unimplemented => Self::Refused {
-                reason: "unimplemented",
-                why,
-            },
-            _ => Self::Refused {
-                reason: "refused",
-                why,
-            },
-        }
+            | Code::ResourceExhausted => {
+                let after = retry_info.and_then(|info| info.retry_delay);
+                return Self::Retry { after, why };
+            }
+            Code::Unauthenticated => "unauthenticated",
+            Code::PermissionDenied => "permission_denied",
+            Code::InvalidArgument => "invalid_argument",
+            Code::Unimplemented => "unimplemented",
+            _ => "refused",
+        };
+        Self::Refused { reason, why }
     }
 
     /// Returns the outcome of an HTTP status, as OTLP/HTTP defines it. `body` is the beginning of
@@ -121,21 +102,16 @@ impl DeliveryOutcome {
         if (200..300).contains(&status) {
             return partial_success(headers, body);
         }
-        let message = error_message(headers, body);
-        let why = if message.is_empty() {
-            format!("HTTP {status}")
-        } else {
-            format!("HTTP {status}: {}", shorten(&message))
-        };
-        match status {
-            429 | 502 | 503 | 504 => Self::Retry {
-                after: retry_after(headers),
-                why,
-            },
-            413 => Self::TooLarge { why },
+        let (message, why) = http_why(status, headers, body);
+        let reason = match status {
+            429 | 502 | 503 | 504 => {
+                let after = retry_after(headers);
+                return Self::Retry { after, why };
+            }
+            413 => return Self::TooLarge { why },
             // Servers in Go, including the Collector, report a body that is too large with this
             // error.
-            400 if message.contains("request body too large") => Self::TooLarge { why },
+            400 if message.contains("request body too large") => return Self::TooLarge { why },
             300..400 => {
                 let target = headers
                     .get("location")
@@ -143,36 +119,22 @@ impl DeliveryOutcome {
                     .unwrap_or("nowhere");
                 // The query may contain a secret.
                 let target = target.split(['?', '#']).next().unwrap_or_default();
-                Self::Refused {
+                return Self::Refused {
                     reason: "redirected",
                     why: format!(
                         "HTTP {status}: redirected to {}; redirects are not followed, configure \
                          that endpoint instead",
                         shorten(target)
                     ),
-                }
+                };
             }
-            400 => Self::Refused {
-                reason: "invalid_argument",
-                why,
-            },
-            401 => Self::Refused {
-                reason: "unauthenticated",
-                why,
-            },
-            403 => Self::Refused {
-                reason: "permission_denied",
-                why,
-            },
-            404 | 405 | 415 | 501 => Self::Refused {
-                reason: "unimplemented",
-                why,
-            },
-            _ => Self::Refused {
-                reason: "refused",
-                why,
-            },
-        }
+            400 => "invalid_argument",
+            401 => "unauthenticated",
+            403 => "permission_denied",
+            404 | 405 | 415 | 501 => "unimplemented",
+            _ => "refused",
+        };
+        Self::Refused { reason, why }
     }
 
     /// Returns the outcome of an HTTP status of a JSON API. Any 2xx is a success, whatever the body
@@ -180,33 +142,20 @@ impl DeliveryOutcome {
     /// request cannot be split.
     pub(super) fn of_api(status: u16, headers: &HeaderMap, body: &[u8]) -> Self {
         if (200..300).contains(&status) {
-            return Self::Delivered {
-                n_rejected: 0,
-                message: None,
-            };
+            return delivered(0, "");
         }
-        let message = error_message(headers, body);
-        let why = if message.is_empty() {
-            format!("HTTP {status}")
-        } else {
-            format!("HTTP {status}: {}", shorten(&message))
+        let (_, why) = http_why(status, headers, body);
+        let reason = match status {
+            404 => return Self::Unknown { why },
+            408 | 425 | 500 | 505..=599 => {
+                let after = retry_after(headers);
+                return Self::Retry { after, why };
+            }
+            413 => "too_large",
+            422 => "invalid_argument",
+            _ => return Self::of_http(status, headers, body),
         };
-        match status {
-            404 => Self::Unknown { why },
-            408 | 425 | 500 | 505..=599 => Self::Retry {
-                after: retry_after(headers),
-                why,
-            },
-            413 => Self::Refused {
-                reason: "too_large",
-                why,
-            },
-            422 => Self::Refused {
-                reason: "invalid_argument",
-                why,
-            },
-            _ => Self::of_http(status, headers, body),
-        }
+        Self::Refused { reason, why }
     }
 
     /// Returns the outcome if a gRPC peer, or a proxy in front of it, answered in plain HTTP: as
@@ -230,7 +179,7 @@ pub(super) fn grpc_status(headers: &HeaderMap) -> Option<DeliveryOutcome> {
     let code = Code::from_bytes(headers.get("grpc-status")?.as_bytes());
     let message = headers
         .get("grpc-message")
-        .map(percent_decode)
+        .map(|message| percent_decode(message.as_bytes()).decode_utf8_lossy())
         .unwrap_or_default();
     let retry_info = headers.get("grpc-status-details-bin").and_then(|details| {
         let details = details.as_bytes();
@@ -293,6 +242,17 @@ fn delivered(n_rejected: u64, message: &str) -> DeliveryOutcome {
     }
 }
 
+/// Returns the message of an HTTP error, and our text about it.
+fn http_why(status: u16, headers: &HeaderMap, body: &[u8]) -> (String, String) {
+    let message = error_message(headers, body);
+    let why = if message.is_empty() {
+        format!("HTTP {status}")
+    } else {
+        format!("HTTP {status}: {}", shorten(&message))
+    };
+    (message, why)
+}
+
 /// Returns the message of a `google.rpc.Status` body (protobuf or JSON), or else the body as text.
 /// Empty for HTML and for invalid protobuf.
 fn error_message(headers: &HeaderMap, body: &[u8]) -> String {
@@ -349,24 +309,6 @@ fn is_about_rates(message: &str) -> bool {
     ]
     .iter()
     .any(|words| message.contains(words))
-}
-
-fn percent_decode(value: &HeaderValue) -> String {
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let escaped =
-            if let [b'%', high, low, ..] = rest { hex(*high).zip(hex(*low)) } else { None };
-        bytes.push(escaped.map_or(*first, |(high, low)| high << 4 | low));
-        rest = if escaped.is_some() { &rest[3..] } else { tail };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    char::from(digit)
-        .to_digit(16)
-        .and_then(|digit| u8::try_from(digit).ok())
 }
 
 /// Returns the message as one line of limited length.
