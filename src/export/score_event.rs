@@ -28,20 +28,6 @@ const EVALUATOR: [(&str, OfCriterion); 3] = [
     ("gen_ai.evaluation.evaluator.version", JudgedBy::revision),
 ];
 
-/// Encodes these evaluations as an `ExportLogsServiceRequest`. `observed_unix_nanos` is the current
-/// time. Returns `None` if there are no evaluations.
-pub fn request(
-    evaluations: &[Evaluation],
-    settings: &Settings,
-    observed_unix_nanos: u64,
-) -> Option<Vec<u8>> {
-    let mut batch = ScoreBatch::default();
-    for evaluation in evaluations {
-        push(&mut batch, evaluation, settings, observed_unix_nanos);
-    }
-    (batch.n_items() > 0).then(|| batch.take())
-}
-
 pub(super) fn push(
     batch: &mut ScoreBatch,
     evaluation: &Evaluation,

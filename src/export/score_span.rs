@@ -9,10 +9,11 @@ use judge::extract::{CASE_ID, Payload, Subject, ToolCall, Trajectory};
 use otlp::span::{SpanId, SpanRow, TraceId};
 use otlp::wire::otlp::{link, span, status};
 use otlp::wire::write;
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 use text::{hex, truncated};
 
-use super::score_wire::{Attributes, ScoreBatch, json_text};
+use super::score_wire::{Attributes, ScoreBatch};
 use crate::config::{OnRevision, StatusOnFail};
 
 /// Maximum number of links to offending calls on one span: the default limit of OpenTelemetry's
@@ -34,20 +35,6 @@ pub struct Settings {
     pub status_on_fail: StatusOnFail,
     /// Share of the passed evaluations that become spans, from 0 to 1.
     pub sample_pass: f64,
-}
-
-/// Encodes these evaluations as an `ExportTraceServiceRequest`; returns `None` if no evaluation
-/// becomes a span.
-pub fn request(
-    evaluations: &[Evaluation],
-    settings: &Settings,
-    explain: &Explain,
-) -> Option<Vec<u8>> {
-    let mut batch = ScoreBatch::default();
-    for evaluation in evaluations {
-        push(&mut batch, evaluation, settings, explain);
-    }
-    (batch.n_items() > 0).then(|| batch.take())
 }
 
 /// Adds the score span of an evaluation, if it becomes one.
@@ -363,7 +350,7 @@ fn observed(out: &mut Vec<u8>, calls: &[ToolCall], explain: &Explain) {
         }
         let before = out.len();
         out.extend_from_slice(b"{\"name\":");
-        json_text(out, &call.name);
+        json(out, &*call.name);
         if explain.values {
             value(out, "args", call.args.as_ref(), explain);
             value(out, "result", call.result.as_ref(), explain);
@@ -386,17 +373,20 @@ fn value(out: &mut Vec<u8>, key: &str, payload: Option<&Payload>, explain: &Expl
     out.extend_from_slice(b"\":");
     let start = truncated(&payload.text, explain.max_value_length);
     if start.len() == payload.text.len() && !payload.is_cut() {
-        serde_json::to_writer(&mut *out, payload.json())
-            .expect("writing JSON to memory cannot fail");
+        json(out, payload.json());
     } else {
-        json_text(out, &format!("{start}…"));
+        json(out, &format!("{start}…"));
     }
+}
+
+fn json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+    serde_json::to_writer(out, value).expect("writing JSON to memory cannot fail");
 }
 
 /// Writes the details of the evaluation, or only their size if they are too long.
 fn justification(out: &mut Vec<u8>, details: &serde_json::Value) {
     let start = out.len();
-    serde_json::to_writer(&mut *out, details).expect("writing JSON to memory cannot fail");
+    json(out, details);
     let len = out.len() - start;
     if len > MAX_VALUE_SIZE {
         out.truncate(start);

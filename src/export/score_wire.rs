@@ -4,8 +4,6 @@
 //! directly: building the generated structs would mean some sixty allocations for each span. The
 //! tests decode all output with prost.
 
-use std::fmt::Write as _;
-
 use hashbrown::HashMap;
 use otlp::wire::otlp::{
     any_value, key_value, request, resource, resource_group, scope, scope_group,
@@ -62,33 +60,6 @@ impl Attributes<'_> {
             message(out, key_value::VALUE, any_value);
         });
     }
-}
-
-// === JSON in place ===
-
-pub(super) fn json_text(out: &mut Vec<u8>, text: &str) {
-    out.push(b'"');
-    let mut plain = 0;
-    for (at, byte) in text.bytes().enumerate() {
-        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
-            continue;
-        }
-        out.extend_from_slice(&text.as_bytes()[plain..at]);
-        plain = at + 1;
-        match byte {
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            _ => {
-                let mut escape = String::with_capacity(6);
-                let _ = write!(escape, "\\u{byte:04x}");
-                out.extend_from_slice(escape.as_bytes());
-            }
-        }
-    }
-    out.extend_from_slice(&text.as_bytes()[plain..]);
-    out.push(b'"');
 }
 
 // === resource ===

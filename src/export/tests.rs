@@ -25,12 +25,13 @@ use proptest::prelude::*;
 use prost::Message;
 use serde_json::{Value, json};
 
+use super::score_event;
 use super::score_line::{self, Look};
 use super::score_span::{Settings, score_span_id};
-use super::{score_event, score_span};
 use crate::config::{OnRevision, StatusOnFail};
 use fixture::{
-    END, SECRET, SPAN_ID, TRACE_ID, call, criterion, fail, pass, previous, resource, saying, with,
+    END, SECRET, SPAN_ID, TRACE_ID, call, criterion, event_request, fail, pass, previous, resource,
+    saying, span_request, with,
 };
 
 fn settings() -> Settings {
@@ -64,7 +65,7 @@ fn decode(
     explain: &Explain,
 ) -> ExportTraceServiceRequest {
     ExportTraceServiceRequest::decode(
-        score_span::request(evaluations, settings, explain)
+        span_request(evaluations, settings, explain)
             .unwrap()
             .as_slice(),
     )
@@ -240,11 +241,8 @@ fn a_revision_links_to_the_span_it_replaces() {
         on_revision: OnRevision::None,
         ..settings()
     };
-    assert_eq!(
-        score_span::request(&[revised], &none, &Explain::default()),
-        None
-    );
-    assert!(score_span::request(&[pass()], &none, &Explain::default()).is_some());
+    assert_eq!(span_request(&[revised], &none, &Explain::default()), None);
+    assert!(span_request(&[pass()], &none, &Explain::default()).is_some());
 }
 
 #[test]
@@ -352,8 +350,7 @@ fn spans_are_grouped_by_resource_and_newer_fields_of_it_survive() {
     let same = with(pass(), |trajectory| {
         trajectory.subject.as_mut().unwrap().resource = resource("shop")
     });
-    let bytes =
-        score_span::request(&[fail(), other, same], &settings(), &Explain::default()).unwrap();
+    let bytes = span_request(&[fail(), other, same], &settings(), &Explain::default()).unwrap();
     let request = ExportTraceServiceRequest::decode(bytes.as_slice()).unwrap();
     let n_spans: Vec<_> = request
         .resource_spans
@@ -378,7 +375,7 @@ fn passes_are_sampled_by_trace_and_nothing_else_is() {
     // Computed in Python: int(sha256(trace_id).hexdigest()[:8], 16) / 2**32 = 0.43611… for the
     // fixture's trace.
     let sampled = |evaluation: Evaluation, sample_pass| {
-        score_span::request(
+        span_request(
             &[evaluation],
             &Settings {
                 sample_pass,
@@ -418,14 +415,14 @@ fn passes_are_sampled_by_trace_and_nothing_else_is() {
 fn trajectories_of_log_records_have_an_event_and_no_span() {
     let of_logs = with(fail(), |trajectory| trajectory.subject = None);
     assert_eq!(
-        score_span::request(
+        span_request(
             std::slice::from_ref(&of_logs),
             &settings(),
             &Explain::default()
         ),
         None
     );
-    let bytes = score_event::request(&[of_logs], &score_event::Settings::default(), END).unwrap();
+    let bytes = event_request(&[of_logs], &score_event::Settings::default(), END);
     let request = ExportLogsServiceRequest::decode(bytes.as_slice()).unwrap();
     let resource = request.resource_logs[0].resource.as_ref().unwrap();
     assert!(
@@ -456,7 +453,7 @@ fn a_huge_trajectory_makes_a_span_of_bounded_size() {
         previous: previous(Verdict::Pass, 0),
         ..huge
     };
-    let bytes = score_span::request(
+    let bytes = span_request(
         std::slice::from_ref(&huge),
         &settings(),
         &Explain::default(),
@@ -497,11 +494,9 @@ fn argument_and_result_values_appear_nowhere_unless_asked_for() {
     };
     let all = [fail(), pass()];
     assert!(!contains(
-        &score_span::request(&all, &settings(), &Explain::default()).unwrap()
+        &span_request(&all, &settings(), &Explain::default()).unwrap()
     ));
-    assert!(!contains(
-        &score_event::request(&all, &event_settings(), END).unwrap()
-    ));
+    assert!(!contains(&event_request(&all, &event_settings(), END)));
     assert!(!contains(
         serde_json::to_string(&score_line::json(&fail()))
             .unwrap()
@@ -517,7 +512,7 @@ fn argument_and_result_values_appear_nowhere_unless_asked_for() {
     assert!(!request.windows(16).any(|window| window == TRACE_ID) && !page.contains("4bf92f"));
     // Without the secret in the source the test could not fail.
     assert!(contains(
-        &score_span::request(&all, &settings(), &values_on()).unwrap()
+        &span_request(&all, &settings(), &values_on()).unwrap()
     ));
 }
 

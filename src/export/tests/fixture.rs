@@ -2,13 +2,18 @@
 
 use std::sync::Arc;
 
-use judge::evaluate::{Criterion, Evaluation, EvaluationText, JudgedBy, Previous, Verdict};
+use judge::evaluate::{
+    Criterion, Evaluation, EvaluationText, Explain, JudgedBy, Previous, Verdict,
+};
 use judge::extract::{CallUncertainty, CapturedParts, Payload, Subject, ToolCall, Trajectory};
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::resource::v1::Resource as ProtoResource;
 use otlp::span::{Resource, SpanId, StoredAttributes, TraceId};
 use prost::Message;
 use serde_json::json;
+
+use crate::export::score_wire::ScoreBatch;
+use crate::export::{score_event, score_span};
 
 /// A text that must never appear while values are off.
 pub(super) const SECRET: &str = "4111-1111-1111-1111";
@@ -191,4 +196,32 @@ pub(super) fn previous(verdict: Verdict, revision: u32) -> Option<Previous> {
         verdict,
         revision,
     })
+}
+
+/// Encodes these evaluations as an `ExportTraceServiceRequest`; returns `None` if no evaluation
+/// becomes a span.
+pub(super) fn span_request(
+    evaluations: &[Evaluation],
+    settings: &score_span::Settings,
+    explain: &Explain,
+) -> Option<Vec<u8>> {
+    let mut batch = ScoreBatch::default();
+    for evaluation in evaluations {
+        score_span::push(&mut batch, evaluation, settings, explain);
+    }
+    (batch.n_items() > 0).then(|| batch.take())
+}
+
+/// Encodes these evaluations as an `ExportLogsServiceRequest`. `observed_unix_nanos` is the current
+/// time.
+pub(super) fn event_request(
+    evaluations: &[Evaluation],
+    settings: &score_event::Settings,
+    observed_unix_nanos: u64,
+) -> Vec<u8> {
+    let mut batch = ScoreBatch::default();
+    for evaluation in evaluations {
+        score_event::push(&mut batch, evaluation, settings, observed_unix_nanos);
+    }
+    batch.take()
 }

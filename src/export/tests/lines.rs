@@ -6,7 +6,7 @@ use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use prost::Message;
 use serde_json::{Value, json};
 
-use super::fixture::{END, SPAN_ID, TRACE_ID, call, fail, with};
+use super::fixture::{END, SPAN_ID, TRACE_ID, call, event_request, fail, with};
 use super::{event_settings, lines};
 use crate::export::score_event;
 use crate::export::score_line::{self, Colour, Look};
@@ -15,7 +15,7 @@ use crate::export::score_line::{self, Colour, Look};
 
 #[test]
 fn an_event_has_every_field_of_the_conventions() {
-    let bytes = score_event::request(&[fail()], &event_settings(), END + 7).unwrap();
+    let bytes = event_request(&[fail()], &event_settings(), END + 7);
     let request = ExportLogsServiceRequest::decode(bytes.as_slice()).unwrap();
     assert_eq!(request.encode_to_vec().len() + 3, bytes.len());
     let record = &request.resource_logs[0].scope_logs[0].log_records[0];
@@ -57,7 +57,7 @@ fn an_event_names_its_evaluator_if_it_is_asked_to() {
         evaluator_attributes: true,
         ..event_settings()
     };
-    let bytes = score_event::request(&[fail()], &settings, END).unwrap();
+    let bytes = event_request(&[fail()], &settings, END);
     let request = ExportLogsServiceRequest::decode(bytes.as_slice()).unwrap();
     let attributes = lines(&request.resource_logs[0].scope_logs[0].log_records[0].attributes);
     let revision = fail().criterion.revision().to_owned();
