@@ -23,8 +23,6 @@ pub(super) struct ScoreQueues {
     queues: Vec<Queue>,
     journal: Option<JournalLog>,
     spans: Option<Queue>,
-    /// Queues with equal destinations share a client's connections.
-    clients: Vec<(Destination, Client)>,
     deliveries: JoinSet<(&'static str, Undelivered)>,
 }
 
@@ -41,7 +39,6 @@ impl ScoreQueues {
             spans,
             telemetry,
             queues: Vec::new(),
-            clients: Vec::new(),
             deliveries: JoinSet::new(),
         }
     }
@@ -52,20 +49,7 @@ impl ScoreQueues {
         destination: &Destination,
         rng: fastrand::Rng,
     ) -> Result<(Queue, SentHeaders), TransportError> {
-        let shared = self
-            .clients
-            .iter()
-            .find(|(other, _)| other == destination)
-            // Share only the connections: headers may be renewed for one shape alone.
-            .map(|(_, client)| client.with_own_headers());
-        let client = match shared {
-            Some(client) => client,
-            None => {
-                let client = Client::new(destination, &self.telemetry)?;
-                self.clients.push((destination.clone(), client.clone()));
-                client
-            }
-        };
+        let client = Client::new(destination, &self.telemetry)?;
         let headers = client.headers().clone();
         let accounting = Arc::new(ScoreAccounting::new(name, self.telemetry.clone()));
         let mut queue = Queue::new(name, self.capacity.clone(), accounting, &self.telemetry);

@@ -151,14 +151,6 @@ impl Client {
         })
     }
 
-    /// Returns a client with the same connections and separate headers.
-    pub fn with_own_headers(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-            headers: SentHeaders(Arc::new(ArcSwap::new(self.headers.0.load_full()))),
-        }
-    }
-
     /// Returns the headers, which can be replaced while requests are sent.
     pub fn headers(&self) -> &SentHeaders {
         &self.headers
