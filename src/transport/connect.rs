@@ -2,21 +2,20 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::{Request, Response};
+use hyper::body::{Body, Frame, SizeHint};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::{Builder, Client, Error};
+use hyper_util::client::legacy::{Builder, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::ClientConfig;
 
 use crate::config::{ClientTls, Destination, Protocol};
-use crate::sync::Mutex;
 use crate::telemetry::Telemetry;
 use crate::tls;
 
@@ -38,7 +37,7 @@ const MAX_BUFFER: usize = 64 << 10;
 pub(super) struct Connections {
     builder: Builder,
     connector: Connector,
-    pool: Mutex<Pool>,
+    pool: ArcSwap<PooledClient>,
 }
 
 /// Connects with or without TLS, according to the scheme. All clients use this type, even without
@@ -46,14 +45,6 @@ pub(super) struct Connections {
 type Connector = HttpsConnector<LimitedConnector>;
 
 pub(crate) type PooledClient = Client<Connector, Frames>;
-
-#[derive(Debug)]
-struct Pool {
-    client: PooledClient,
-    /// Number of the pool. If several requests on one pool time out, only the first renews the
-    /// pool.
-    generation: u64,
-}
 
 impl Connections {
     pub(super) fn new(
@@ -82,44 +73,25 @@ impl Connections {
             .http2_keep_alive_timeout(Duration::from_secs(10));
 
         let connector = connector(destination, http, telemetry)?;
-        let client = builder.build(connector.clone());
         Ok(Self {
+            pool: ArcSwap::from_pointee(builder.build(connector.clone())),
             builder,
             connector,
-            pool: Mutex::new(Pool {
-                client,
-                generation: 0,
-            }),
         })
     }
 
-    /// Sends a request. Returns the response and the pool's generation, for [`Self::renew`].
-    pub(super) fn request(
-        &self,
-        request: Request<Frames>,
-    ) -> (
-        impl Future<Output = Result<Response<Incoming>, Error>> + use<>,
-        u64,
-    ) {
-        let pool = self.pool();
-        (pool.client.request(request), pool.generation)
+    /// Returns the current pool.
+    pub(super) fn pool(&self) -> Arc<PooledClient> {
+        self.pool.load_full()
     }
 
-    /// Replaces the pool, if its generation is still `generation`. When the other end of a
-    /// connection vanishes silently, only a timeout reveals it, and the pool would reuse the
-    /// connection until TCP times out after a quarter of an hour.
-    pub(super) fn renew(&self, generation: u64) {
-        let mut pool = self.pool();
-        if pool.generation == generation {
-            *pool = Pool {
-                client: self.builder.build(self.connector.clone()),
-                generation: generation + 1,
-            };
-        }
-    }
-
-    fn pool(&self) -> MutexGuard<'_, Pool> {
-        self.pool.lock()
+    /// Replaces the pool, if it is still `pool`: if several requests on one pool time out, only the
+    /// first renews it. When the other end of a connection vanishes silently, only a timeout
+    /// reveals it, and the pool would reuse the connection until TCP times out after a quarter of
+    /// an hour.
+    pub(super) fn renew(&self, pool: &Arc<PooledClient>) {
+        let renewed = Arc::new(self.builder.build(self.connector.clone()));
+        self.pool.compare_and_swap(pool, renewed);
     }
 }
 

@@ -227,16 +227,17 @@ impl Client {
         read: impl AsyncFnOnce(Response<Incoming>) -> Result<DeliveryOutcome, hyper::Error>,
     ) -> DeliveryOutcome {
         let shared = &*self.shared;
-        let (response, generation) = shared.connections.request(request);
+        let pool = shared.connections.pool();
         let exchange = async {
-            let response = response.await.map_err(|error| describe(&error))?;
+            let response = pool.request(request).await;
+            let response = response.map_err(|error| describe(&error))?;
             read(response).await.map_err(|error| describe(&error))
         };
         match tokio::time::timeout(shared.destination.timeout, exchange).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(why)) => DeliveryOutcome::retry(why),
             Err(_) => {
-                shared.connections.renew(generation);
+                shared.connections.renew(&pool);
                 DeliveryOutcome::retry(format!("no answer within {:?}", shared.destination.timeout))
             }
         }
