@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TE};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue, TE};
 use hyper::{Method, Request, Response, Uri, body::Incoming};
 
 use crate::config::Signal;
@@ -27,7 +27,6 @@ pub(super) fn request(
     encoding: Option<&'static str>,
     timeout: Duration,
 ) -> Request<Frames> {
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert(TE, HeaderValue::from_static("trailers"));
     // gRPC allows at most eight digits, so longer timeouts are announced as 27 hours.
     if let Ok(timeout) = HeaderValue::try_from(format!("{}m", timeout.as_millis().min(99_999_999)))
@@ -44,11 +43,8 @@ pub(super) fn request(
     prefix.put_u8(u8::from(encoding.is_some()));
     // The length fits, unless `receivers.otlp.max_request_size` is raised to 4 GiB.
     prefix.put_u32(u32::try_from(body.len()).unwrap_or(u32::MAX));
-    let mut request = Request::new(Frames::new(Some(prefix.freeze()), body));
-    *request.method_mut() = Method::POST;
-    *request.uri_mut() = uri;
-    *request.headers_mut() = headers;
-    request
+    let body = Frames::new(Some(prefix.freeze()), body);
+    super::request(Method::POST, uri, headers, "application/grpc", body)
 }
 
 /// Returns the outcome of a response.

@@ -2,7 +2,6 @@
 //! each request is done.
 
 mod answer_limit;
-mod api;
 mod backlog;
 mod connect;
 mod deliver;
@@ -26,9 +25,9 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
-use hyper::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use hyper::http::uri::{InvalidUri, PathAndQuery};
-use hyper::{Request, Response, Uri};
+use hyper::{Method, Request, Response, Uri};
 
 use crate::config::{Backoff, Compression, Destination, Protocol, Signal};
 use crate::telemetry::Telemetry;
@@ -188,7 +187,7 @@ impl Client {
         self.exchange(request, async |response| {
             match shared.destination.protocol {
                 Protocol::Grpc => grpc::answer(response).await,
-                Protocol::HttpProtobuf => Ok(http::answer(response).await),
+                Protocol::HttpProtobuf => Ok(answer(response, DeliveryOutcome::of_http).await),
             }
         })
         .await
@@ -211,14 +210,18 @@ impl Client {
                 };
             }
         };
-        let request = api::request(
+        let request = request(
             target.method.clone(),
             uri,
             HeaderMap::clone(&self.headers.0.load()),
-            body,
+            "application/json",
+            Frames::new(None, body),
         );
-        self.exchange(request, async |response| Ok(api::answer(response).await))
-            .await
+        let interpret = DeliveryOutcome::of_api;
+        self.exchange(request, async |response| {
+            Ok(answer(response, interpret).await)
+        })
+        .await
     }
 
     async fn exchange(
@@ -415,6 +418,33 @@ fn describe(error: &dyn Error) -> String {
         source = cause.source();
     }
     text
+}
+
+fn request(
+    method: Method,
+    uri: Uri,
+    mut headers: HeaderMap,
+    content_type: &'static str,
+    body: Frames,
+) -> Request<Frames> {
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    let mut request = Request::new(body);
+    *request.method_mut() = method;
+    *request.uri_mut() = uri;
+    *request.headers_mut() = headers;
+    request
+}
+
+/// Returns the outcome of a response in plain HTTP, by its status. An interrupted body does not
+/// matter, because a peer that answers 413 may close the connection before it has read the whole
+/// request.
+async fn answer(
+    response: Response<Incoming>,
+    interpret: impl FnOnce(u16, &HeaderMap, &[u8]) -> DeliveryOutcome,
+) -> DeliveryOutcome {
+    let (head, body) = response.into_parts();
+    let (body, _) = read(body).await;
+    interpret(head.status.as_u16(), &head.headers, &body)
 }
 
 /// Reads a body to its end. Returns the beginning of the body, and its trailers or the error that
