@@ -38,26 +38,10 @@ pub(crate) fn split(signal: Signal, body: &Bytes, n_items: u64) -> Option<[(Byte
         Signal::Traces | Signal::Logs => TO_SPANS_OR_RECORDS,
         Signal::Metrics => TO_DATA_POINTS,
     };
-    let [first, second] = match between_resources(body, levels) {
-        Some(halves) => halves,
-        None => halve(body, levels)?.map(Bytes::from),
-    };
+    let [first, second] = halve(body, levels)?.map(Bytes::from);
     // The second half gets the remainder, so that the sum is correct whatever the receiver counted.
     let n_first = count(&first, levels)?.min(n_items);
     Some([(first, n_first), (second, n_items - n_first)])
-}
-
-/// Halves a request with at least two resources and nothing else at the top level, as is typical
-/// for large ones. The halves are slices of the body, so nothing is copied.
-fn between_resources(body: &Bytes, levels: &[Level]) -> Option<[Bytes; 2]> {
-    let fields = all_fields(body)?;
-    let children = levels.first()?;
-    if fields.len() < 2 || fields.iter().any(|field| !is_child(field, children)) {
-        return None;
-    }
-    let sizes: Vec<usize> = fields.iter().map(|field| field.raw.len()).collect();
-    let middle: usize = sizes[..cut(&sizes)].iter().sum();
-    Some([body.slice(..middle), body.slice(middle..)])
 }
 
 fn halve(message: &[u8], levels: &[Level]) -> Option<[Vec<u8>; 2]> {
