@@ -34,6 +34,7 @@ mod stream_http;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -123,7 +124,6 @@ pub struct ExportTasks {
     stop: watch::Sender<()>,
 }
 
-#[derive(Debug)]
 struct Shared {
     signals: Vec<BatchedSignal>,
     /// The headers of each shape with a destination, and of each backend.
@@ -140,6 +140,12 @@ struct Shared {
     alarm_added: Notify,
     drain_begun: Notify,
     telemetry: Arc<Telemetry>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Shared")
+    }
 }
 
 // === impl Exporter ===

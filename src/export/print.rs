@@ -5,7 +5,6 @@
 //! and scoring continues.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -132,13 +131,5 @@ impl Shared {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
-    }
-}
-
-impl fmt::Debug for Printer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Printer")
-            .field("capacity", &self.shared.capacity)
-            .finish_non_exhaustive()
     }
 }

@@ -11,7 +11,6 @@
 //! series, so that a backend sees the increase from 0 to 1 in the first collection.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -386,12 +385,6 @@ fn label<'a>(attributes: &'a [ProtoKeyValue], key: &str) -> &'a str {
     match pair.and_then(|pair| pair.value.as_ref()?.value.as_ref()) {
         Some(any_value::Value::StringValue(text)) => text,
         _ => "",
-    }
-}
-
-impl fmt::Debug for ScoreMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ScoreMetrics")
     }
 }
 

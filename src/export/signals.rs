@@ -1,6 +1,5 @@
 //! The signals that send evaluations as separate items, in batches.
 
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -97,14 +96,6 @@ impl BatchedSignal {
         let body = Bytes::from(open.take());
         let request = OutboundRequest::otlp(self.shape.signal(), body, n_items);
         self.queue.send(request, ledger.issue());
-    }
-}
-
-impl fmt::Debug for BatchedSignal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BatchedSignal")
-            .field("shape", &self.shape)
-            .finish_non_exhaustive()
     }
 }
 
