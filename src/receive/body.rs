@@ -6,14 +6,13 @@
 //! length that a compressed body claims is trusted only if the body has arrived in full, and only
 //! during decompression.
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use hyper::body::Body;
 use tokio::time;
 
+use super::RequestBody;
 use super::decompress::{Decoder, Encoding};
 use super::mapped::MappedMessage;
 use super::memory_permit::MemoryPermit;
@@ -84,18 +83,14 @@ pub(super) struct BufferedMessage {
 /// none is announced; the length is before decompression, which rarely makes a message shorter.
 /// `permit` accounts for the memory. After a refusal, unless the sender is too slow or gone, reads
 /// and discards the rest, within [`DISCARD_LIMIT`] and [`DISCARD_TIMEOUT`].
-pub(super) async fn read<B>(
+pub(super) async fn read<B: RequestBody>(
     body: &mut B,
     framing: Framing,
     encoding: Encoding,
     limits: &BodyLimits,
     permit: MemoryPermit,
     check_room: impl Fn(usize) -> Result<(), RequestError>,
-) -> Result<BufferedMessage, RequestError>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Display,
-{
+) -> Result<BufferedMessage, RequestError> {
     let gathering = gather(body, framing, encoding, limits, permit, check_room);
     let message = time::timeout(TOTAL_TIMEOUT, gathering)
         .await
@@ -112,11 +107,7 @@ where
     message
 }
 
-pub(super) async fn discard<B>(body: &mut B)
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Display,
-{
+pub(super) async fn discard<B: RequestBody>(body: &mut B) {
     let discarding = async {
         let mut n_discarded = 0;
         while let Ok(Some(chunk)) = chunk(body).await {
@@ -130,18 +121,14 @@ where
     let _ = time::timeout(DISCARD_TIMEOUT, discarding).await;
 }
 
-async fn gather<B>(
+async fn gather<B: RequestBody>(
     body: &mut B,
     framing: Framing,
     encoding: Encoding,
     limits: &BodyLimits,
     permit: MemoryPermit,
     check_room: impl Fn(usize) -> Result<(), RequestError>,
-) -> Result<BufferedMessage, RequestError>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Display,
-{
+) -> Result<BufferedMessage, RequestError> {
     let mut pace = Pace::new();
     let announced = body
         .size_hint()
@@ -175,15 +162,11 @@ struct MessagePrefix {
     length: usize,
 }
 
-async fn prefix<B>(
+async fn prefix<B: RequestBody>(
     body: &mut B,
     pace: &mut Pace,
     permit: &MemoryPermit,
-) -> Result<(MessagePrefix, Bytes), RequestError>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Display,
-{
+) -> Result<(MessagePrefix, Bytes), RequestError> {
     let mut prefix = [0; 5];
     let mut n_filled = 0;
     loop {

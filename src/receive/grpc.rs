@@ -2,10 +2,9 @@
 //! codec, which can neither account for memory during decompression nor answer RESOURCE_EXHAUSTED
 //! to a message that is too large.
 
-use std::fmt::Display;
+use std::future::ready;
 
-use bytes::Bytes;
-use hyper::body::Body;
+use http_body_util::{BodyExt, Full};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Version};
 use tonic::Status;
@@ -17,7 +16,7 @@ use super::body::{self, Framing};
 use super::decompress::{ACCEPTED, Encoding};
 use super::memory_permit::MemoryPermit;
 use super::request_error::RequestError;
-use super::{Format, ReceiverShared, ResponseBody};
+use super::{Format, ReceiverShared, RequestBody, ResponseBody};
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
@@ -39,15 +38,11 @@ fn exported(path: &str) -> Option<Signal> {
     }
 }
 
-pub(super) async fn answer<B>(
+pub(super) async fn answer<B: RequestBody>(
     inner: &ReceiverShared,
     request: Request<B>,
     permit: Result<MemoryPermit, RequestError>,
-) -> Response<ResponseBody>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Display,
-{
+) -> Response<ResponseBody> {
     let (head, mut body) = request.into_parts();
     if head.version < Version::HTTP_2 {
         inner.misdirected("protocol", &head, NEEDS_HTTP_2);
@@ -97,17 +92,13 @@ where
     response
 }
 
-async fn export<B>(
+async fn export<B: RequestBody>(
     inner: &ReceiverShared,
     signal: Signal,
     headers: &HeaderMap,
     body: &mut B,
     permit: MemoryPermit,
-) -> Result<(), (RequestError, u64)>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Display,
-{
+) -> Result<(), (RequestError, u64)> {
     let encoding = match Encoding::try_new(headers.get(GRPC_ENCODING)) {
         Ok(encoding) => encoding,
         Err(error) => {
@@ -134,10 +125,8 @@ where
 fn success(message: &'static [u8]) -> Response<ResponseBody> {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
-    let mut response = Response::new(ResponseBody {
-        data: Bytes::from_static(message),
-        trailers: Some(trailers),
-    });
+    let body = Full::from(message).with_trailers(ready(Some(Ok(trailers))));
+    let mut response = Response::new(body.boxed());
     response.headers_mut().insert(CONTENT_TYPE, GRPC);
     response
 }
@@ -155,10 +144,7 @@ fn status(error: &RequestError) -> Status {
 
 /// Returns an answer to a client that does not speak gRPC.
 fn plain(status: StatusCode, message: &'static str) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody {
-        data: Bytes::from_static(message.as_bytes()),
-        trailers: None,
-    });
+    let mut response = Response::new(Full::from(message).boxed());
     *response.status_mut() = status;
     response.headers_mut().insert(
         CONTENT_TYPE,

@@ -1,10 +1,9 @@
 //! Answers OTLP/HTTP: POST of protobuf or JSON to a path that ends in `/v1/{signal}`.
 
-use std::fmt::Display;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::Body;
+use http_body_util::{BodyExt, Full};
 use hyper::header::{
     ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue,
     RETRY_AFTER,
@@ -22,21 +21,17 @@ use super::body::{self, Framing};
 use super::decompress::{ACCEPTED, Encoding};
 use super::memory_permit::MemoryPermit;
 use super::request_error::RequestError;
-use super::{Format, ReceiverShared, ResponseBody};
+use super::{Format, ReceiverShared, RequestBody, ResponseBody};
 
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-pub(super) async fn answer<B>(
+pub(super) async fn answer<B: RequestBody>(
     inner: &ReceiverShared,
     request: Request<B>,
     permit: Result<MemoryPermit, RequestError>,
-) -> Response<ResponseBody>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Display,
-{
+) -> Response<ResponseBody> {
     let (head, mut body) = request.into_parts();
     let mut response = match inner.settings.cors.preflight(&head) {
         Some(preflight) => preflight,
@@ -49,16 +44,12 @@ where
     response
 }
 
-async fn route<B>(
+async fn route<B: RequestBody>(
     inner: &ReceiverShared,
     head: &Parts,
     body: &mut B,
     permit: Result<MemoryPermit, RequestError>,
-) -> Response<ResponseBody>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Display,
-{
+) -> Response<ResponseBody> {
     let format = format(&head.headers);
     let Some(signal) = signal(head.uri.path()) else {
         if permit.is_ok() {
@@ -116,18 +107,14 @@ where
     }
 }
 
-async fn export<B>(
+async fn export<B: RequestBody>(
     inner: &ReceiverShared,
     signal: Signal,
     format: Option<Format>,
     headers: &HeaderMap,
     body: &mut B,
     permit: MemoryPermit,
-) -> Result<Format, (RequestError, u64)>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Display,
-{
+) -> Result<Format, (RequestError, u64)> {
     let readable = match format {
         Some(format) => {
             Encoding::try_new(headers.get(CONTENT_ENCODING)).map(|encoding| (format, encoding))
@@ -274,10 +261,7 @@ fn media_type(format: Option<Format>) -> HeaderValue {
 }
 
 fn respond(status: StatusCode, media_type: HeaderValue, data: Bytes) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody {
-        data,
-        trailers: None,
-    });
+    let mut response = Response::new(Full::new(data).boxed());
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, media_type);
     response

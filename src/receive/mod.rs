@@ -16,10 +16,10 @@ use std::convert::Infallible;
 use std::fmt::Display;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use http_body_util::combinators::BoxBody;
+use hyper::body::{Body, Incoming};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Request, Response};
@@ -56,6 +56,14 @@ pub struct Received {
     /// The spans and log records for scoring; empty if scoring is off.
     pub batch: span::Batch,
 }
+
+/// The body of a request: hyper's, or a test's.
+pub trait RequestBody: Body<Data = Bytes, Error: Display> + Unpin {}
+
+impl<B: Body<Data = Bytes, Error: Display> + Unpin> RequestBody for B {}
+
+/// The body of an answer: bytes, then optional trailers.
+pub type ResponseBody = BoxBody<Bytes, Infallible>;
 
 /// Accepts or refuses received requests.
 pub trait RequestSink: Send + Sync + 'static {
@@ -202,11 +210,7 @@ impl Receiver {
     }
 
     /// Answers one request.
-    pub async fn answer<B>(&self, request: Request<B>) -> Response<ResponseBody>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: Display,
-    {
+    pub async fn answer<B: RequestBody>(&self, request: Request<B>) -> Response<ResponseBody> {
         let permit = self.0.permit(&request);
         if is_grpc(request.headers()) {
             grpc::answer(&self.0, request, permit).await
@@ -480,40 +484,4 @@ fn validate(
         n_scores: n_scores as u64,
         batch,
     })
-}
-
-// === ResponseBody ===
-
-/// The body of an answer: bytes, then optional trailers.
-#[derive(Debug, Default)]
-pub struct ResponseBody {
-    data: Bytes,
-    trailers: Option<HeaderMap>,
-}
-
-impl Body for ResponseBody {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if !self.data.is_empty() {
-            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.data)))));
-        }
-        Poll::Ready(
-            self.trailers
-                .take()
-                .map(|trailers| Ok(Frame::trailers(trailers))),
-        )
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.data.is_empty() && self.trailers.is_none()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.data.len() as u64)
-    }
 }

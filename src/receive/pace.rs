@@ -1,15 +1,14 @@
 //! Reads the chunks of a body as they arrive, and abandons a sender that is too slow or was
 //! evicted.
 
-use std::fmt::Display;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::Body;
 use tokio::time::{self, Instant};
 
+use super::RequestBody;
 use super::memory_permit::MemoryPermit;
 use super::request_error::RequestError;
 
@@ -20,11 +19,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// complete. A sender must not occupy memory by sending a byte from time to time.
 pub(super) const LEAST_ADVANCE: usize = 16 << 10;
 
-pub(super) async fn chunk<B>(body: &mut B) -> Result<Option<Bytes>, RequestError>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Display,
-{
+pub(super) async fn chunk<B: RequestBody>(body: &mut B) -> Result<Option<Bytes>, RequestError> {
     loop {
         match poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
             None => return Ok(None),
@@ -59,15 +54,11 @@ impl Pace {
     }
 
     /// Like [`chunk`], but fails if the sender is too slow or was evicted.
-    pub(super) async fn next_chunk<B>(
+    pub(super) async fn next_chunk<B: RequestBody>(
         &mut self,
         body: &mut B,
         permit: &MemoryPermit,
-    ) -> Result<Option<Bytes>, RequestError>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: Display,
-    {
+    ) -> Result<Option<Bytes>, RequestError> {
         let next = tokio::select! {
             biased;
             next = chunk(body) => next?,

@@ -9,8 +9,10 @@ mod http;
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hyper::body::Frame;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -29,16 +31,12 @@ use crate::listen::{ConnectionLimits, ConnectionSlots, Port};
 use super::*;
 
 /// Reads a body within `limits`, without an announced length in its permit.
-async fn read<B>(
+async fn read<B: RequestBody>(
     body: &mut B,
     framing: body::Framing,
     encoding: decompress::Encoding,
     limits: &BodyLimits,
-) -> Result<BufferedMessage, RequestError>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
-{
+) -> Result<BufferedMessage, RequestError> {
     let permit = MemoryPermit::try_new(&limits.budget, PeerId::default(), 0, None)?;
     body::read(body, framing, encoding, limits, permit, |_| Ok(())).await
 }
