@@ -1,6 +1,8 @@
 //! The byte layouts of the journal's files: a segment's head and seal, a record's head, and a slot
 //! of the cursor.
 
+use bytes::{Buf, BufMut};
+
 use super::consumed::{Consumed, Delivered, N_OUTLETS};
 
 /// The version of these layouts. Versions 1 and 2 were never released.
@@ -214,10 +216,10 @@ impl SegmentHead {
     pub(super) fn encode(self) -> [u8; SEGMENT_HEAD] {
         let mut bytes = [0; SEGMENT_HEAD];
         bytes[..8].copy_from_slice(SEGMENT_MAGIC);
-        put_u32(&mut bytes, 8, VERSION);
-        put_u64(&mut bytes, 16, self.first);
-        put_u64(&mut bytes, 24, self.group);
-        put_u64(&mut bytes, 32, self.salt);
+        (&mut bytes[8..]).put_u32_le(VERSION);
+        (&mut bytes[16..]).put_u64_le(self.first);
+        (&mut bytes[24..]).put_u64_le(self.group);
+        (&mut bytes[32..]).put_u64_le(self.salt);
         seal_with_crc(&mut bytes);
         bytes
     }
@@ -225,9 +227,9 @@ impl SegmentHead {
     pub(super) fn decode(bytes: &[u8; SEGMENT_HEAD]) -> Result<Self, UnusableHead> {
         check(bytes, SEGMENT_MAGIC)?;
         Ok(Self {
-            first: u64_at(bytes, 16),
-            group: u64_at(bytes, 24),
-            salt: u64_at(bytes, 32),
+            first: (&bytes[16..]).get_u64_le(),
+            group: (&bytes[24..]).get_u64_le(),
+            salt: (&bytes[32..]).get_u64_le(),
         })
     }
 }
@@ -250,13 +252,13 @@ impl Seal {
         bytes[..8].copy_from_slice(SEAL_MAGIC);
         // The seal contains the salt, so that the seal of an earlier use does not make a recycled
         // file look finished.
-        put_u64(&mut bytes, 8, salt);
-        put_u64(&mut bytes, 16, self.end);
-        put_u64(&mut bytes, 24, self.last);
+        (&mut bytes[8..]).put_u64_le(salt);
+        (&mut bytes[16..]).put_u64_le(self.end);
+        (&mut bytes[24..]).put_u64_le(self.last);
         for (idx, n_items) in self.counts.into_iter().enumerate() {
-            put_u64(&mut bytes, 32 + 8 * idx, n_items);
+            (&mut bytes[32 + 8 * idx..]).put_u64_le(n_items);
         }
-        put_u64(&mut bytes, 96, self.oldest);
+        (&mut bytes[96..]).put_u64_le(self.oldest);
         seal_with_crc(&mut bytes);
         bytes
     }
@@ -264,16 +266,16 @@ impl Seal {
     pub(super) fn decode(bytes: &[u8; SEAL], salt: u64) -> Option<Self> {
         let (content, crc) = bytes.split_at(SEAL - 4);
         if content[..8] != *SEAL_MAGIC
-            || u64_at(content, 8) != salt
-            || u32_at(crc, 0) != crc32fast::hash(content)
+            || (&content[8..]).get_u64_le() != salt
+            || (&crc[..]).get_u32_le() != crc32fast::hash(content)
         {
             return None;
         }
         Some(Self {
-            end: u64_at(content, 16),
-            last: u64_at(content, 24),
-            counts: std::array::from_fn(|idx| u64_at(content, 32 + 8 * idx)),
-            oldest: u64_at(content, 96),
+            end: (&content[16..]).get_u64_le(),
+            last: (&content[24..]).get_u64_le(),
+            counts: std::array::from_fn(|idx| (&content[32 + 8 * idx..]).get_u64_le()),
+            oldest: (&content[96..]).get_u64_le(),
         })
     }
 }
@@ -285,16 +287,16 @@ impl RecordHead {
         bytes[4] = self.kind;
         bytes[5] = if self.is_last { LAST_OF_GROUP } else { 0 };
         bytes[6] = self.signal;
-        put_u64(&mut bytes, 8, self.sequence);
-        put_u64(&mut bytes, 16, self.group);
-        put_u64(&mut bytes, 24, self.arrived);
-        put_u64(&mut bytes, 32, self.n_items);
-        put_u32(&mut bytes, 40, self.meta_len);
-        put_u32(&mut bytes, 44, self.body_len);
-        put_u32(&mut bytes, 48, self.rest_crc);
-        put_u64(&mut bytes, 52, self.low);
+        (&mut bytes[8..]).put_u64_le(self.sequence);
+        (&mut bytes[16..]).put_u64_le(self.group);
+        (&mut bytes[24..]).put_u64_le(self.arrived);
+        (&mut bytes[32..]).put_u64_le(self.n_items);
+        (&mut bytes[40..]).put_u32_le(self.meta_len);
+        (&mut bytes[44..]).put_u32_le(self.body_len);
+        (&mut bytes[48..]).put_u32_le(self.rest_crc);
+        (&mut bytes[52..]).put_u64_le(self.low);
         let crc = salted(salt, &bytes[..RECORD_HEAD - 4]);
-        put_u32(&mut bytes, RECORD_HEAD - 4, crc);
+        (&mut bytes[RECORD_HEAD - 4..]).put_u32_le(crc);
         bytes
     }
 
@@ -303,21 +305,21 @@ impl RecordHead {
     pub(super) fn decode(bytes: &[u8], salt: u64) -> Option<Self> {
         let bytes = bytes.get(..RECORD_HEAD)?;
         let (content, crc) = bytes.split_at(RECORD_HEAD - 4);
-        if content[..4] != RECORD_MAGIC || u32_at(crc, 0) != salted(salt, content) {
+        if content[..4] != RECORD_MAGIC || (&crc[..]).get_u32_le() != salted(salt, content) {
             return None;
         }
         Some(Self {
             kind: content[4],
             is_last: content[5] & LAST_OF_GROUP != 0,
             signal: content[6],
-            sequence: u64_at(content, 8),
-            group: u64_at(content, 16),
-            arrived: u64_at(content, 24),
-            n_items: u64_at(content, 32),
-            meta_len: u32_at(content, 40),
-            body_len: u32_at(content, 44),
-            rest_crc: u32_at(content, 48),
-            low: u64_at(content, 52),
+            sequence: (&content[8..]).get_u64_le(),
+            group: (&content[16..]).get_u64_le(),
+            arrived: (&content[24..]).get_u64_le(),
+            n_items: (&content[32..]).get_u64_le(),
+            meta_len: (&content[40..]).get_u32_le(),
+            body_len: (&content[44..]).get_u32_le(),
+            rest_crc: (&content[48..]).get_u32_le(),
+            low: (&content[52..]).get_u64_le(),
         })
     }
 
@@ -355,19 +357,16 @@ impl CursorSlot {
         pairs.extend(first_ranges.into_iter().chain(topic_ranges));
         let mut bytes = vec![0; SLOT_HEAD + pairs.len() * 16 + 4];
         bytes[..8].copy_from_slice(SLOT_MAGIC);
-        put_u32(&mut bytes, 8, VERSION);
-        put_u32(
-            &mut bytes,
-            12,
-            u32::try_from(pairs.len()).unwrap_or_default(),
-        );
-        put_u64(&mut bytes, 16, self.number);
-        put_u64(&mut bytes, 24, first.low);
-        put_u64(&mut bytes, 32, self.durable);
-        put_u64(&mut bytes, 40, self.written);
-        for (idx, (first, second)) in pairs.into_iter().enumerate() {
-            put_u64(&mut bytes, SLOT_HEAD + idx * 16, first);
-            put_u64(&mut bytes, SLOT_HEAD + idx * 16 + 8, second);
+        (&mut bytes[8..]).put_u32_le(VERSION);
+        (&mut bytes[12..]).put_u32_le(u32::try_from(pairs.len()).unwrap_or_default());
+        (&mut bytes[16..]).put_u64_le(self.number);
+        (&mut bytes[24..]).put_u64_le(first.low);
+        (&mut bytes[32..]).put_u64_le(self.durable);
+        (&mut bytes[40..]).put_u64_le(self.written);
+        let mut rest = &mut bytes[SLOT_HEAD..];
+        for (first, second) in pairs {
+            rest.put_u64_le(first);
+            rest.put_u64_le(second);
         }
         seal_with_crc(&mut bytes);
         bytes
@@ -375,7 +374,7 @@ impl CursorSlot {
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, UnusableHead> {
         let head = bytes.get(..SLOT_HEAD).ok_or(UnusableHead::Damaged)?;
-        let n_pairs = u32_at(head, 12) as usize;
+        let n_pairs = (&head[12..]).get_u32_le() as usize;
         if n_pairs > MAX_PAIRS {
             return Err(UnusableHead::Damaged);
         }
@@ -384,18 +383,18 @@ impl CursorSlot {
             .ok_or(UnusableHead::Damaged)?;
         check(bytes, SLOT_MAGIC)?;
         let pairs = bytes[SLOT_HEAD..bytes.len() - 4].chunks_exact(16);
-        let mut pairs = pairs.map(|pair| (u64_at(pair, 0), u64_at(pair, 8)));
+        let mut pairs = pairs.map(|mut pair| (pair.get_u64_le(), pair.get_u64_le()));
         let mut pair = || pairs.next().ok_or(UnusableHead::Damaged);
         let (from, since_unix_nanos) = pair()?;
         let (topic_low, n_first) = pair()?;
-        let mut outlets = [u64_at(bytes, 24), topic_low].map(Consumed::below);
+        let mut outlets = [(&bytes[24..]).get_u64_le(), topic_low].map(Consumed::below);
         for (idx, (start, end)) in (0..).zip(pairs) {
             outlets[usize::from(idx >= n_first)].insert(start..end);
         }
         Ok(Self {
-            number: u64_at(bytes, 16),
-            durable: u64_at(bytes, 32),
-            written: u64_at(bytes, 40),
+            number: (&bytes[16..]).get_u64_le(),
+            durable: (&bytes[32..]).get_u64_le(),
+            written: (&bytes[40..]).get_u64_le(),
             delivered: Delivered(outlets),
             needed: Needed {
                 from,
@@ -417,38 +416,18 @@ fn salted(salt: u64, bytes: &[u8]) -> u32 {
 fn seal_with_crc(bytes: &mut [u8]) {
     let end = bytes.len() - 4;
     let crc = crc32fast::hash(&bytes[..end]);
-    put_u32(bytes, end, crc);
+    (&mut bytes[end..]).put_u32_le(crc);
 }
 
 /// Checks the magic, the checksum at the end, and the version, in this order, so that a flipped bit
 /// does not look like another version.
 fn check(bytes: &[u8], magic: &[u8; 8]) -> Result<(), UnusableHead> {
     let (content, crc) = bytes.split_at(bytes.len() - 4);
-    if content[..8] != *magic || u32_at(crc, 0) != crc32fast::hash(content) {
+    if content[..8] != *magic || (&crc[..]).get_u32_le() != crc32fast::hash(content) {
         return Err(UnusableHead::Damaged);
     }
-    match u32_at(content, 8) {
+    match (&content[8..]).get_u32_le() {
         version if version != VERSION => Err(UnusableHead::OtherVersion(version)),
         _ => Ok(()),
     }
-}
-
-fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
-    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
-}
-
-fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
-    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    let mut value = [0; 4];
-    value.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(value)
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    let mut value = [0; 8];
-    value.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(value)
 }

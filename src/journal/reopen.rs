@@ -96,18 +96,6 @@ impl Recovered {
     }
 }
 
-/// A recovered log, ready for new records.
-#[derive(Debug)]
-pub(super) struct RecoveredLog {
-    pub(super) segments: Vec<Segment>,
-    pub(super) delivered: Delivered,
-    pub(super) next_sequence: u64,
-    pub(super) next_group: u64,
-    /// The records that scoring needs and that the log still has.
-    pub(super) needed: Needed,
-    pub(super) recovered: Recovered,
-}
-
 /// A file that may be a segment.
 struct Candidate {
     name: String,
@@ -125,12 +113,12 @@ impl Candidate {
 
 /// Reads the folder, cuts a torn tail, and syncs the last segment, because a killed process may
 /// have written bytes without syncing them.
-pub(super) fn recover(
+pub(super) fn recover<'a>(
     storage: &dyn Storage,
-    damaged: &dyn Storage,
+    damaged: &'a dyn Storage,
     cursor: &CursorRead,
     outlets: [bool; N_OUTLETS],
-) -> Result<RecoveredLog, OpenError> {
+) -> Result<Recovery<'a>, OpenError> {
     let mut candidates = candidates(storage)?;
     let first = candidates.first().map(|first| first.first);
     let mut recovery = Recovery::new(cursor, outlets, first, damaged);
@@ -174,7 +162,8 @@ pub(super) fn recover(
         recovery.take(storage, candidate, next)?;
     }
     storage.sync().map_err(fault("."))?;
-    Ok(recovery.finish())
+    recovery.finish();
+    Ok(recovery)
 }
 
 fn counts_of(head: &RecordHead) -> SignalCounts {
@@ -212,16 +201,18 @@ fn fault(file: &str) -> impl FnOnce(std::io::Error) -> OpenError {
     move |error| OpenError::FileFault(FileFault { file, error })
 }
 
-struct Recovery<'a> {
+/// A log during its recovery. [`recover`] returns it ready for new records.
+pub(super) struct Recovery<'a> {
     damaged: &'a dyn Storage,
-    segments: Vec<Segment>,
-    delivered: Delivered,
+    pub(super) segments: Vec<Segment>,
+    pub(super) delivered: Delivered,
     /// The cursor counts every record below this number as durable.
     durable: u64,
-    next_sequence: u64,
-    next_group: u64,
-    needed: Needed,
-    recovered: Recovered,
+    pub(super) next_sequence: u64,
+    pub(super) next_group: u64,
+    /// The records that scoring needs and that the log still has.
+    pub(super) needed: Needed,
+    pub(super) recovered: Recovered,
 }
 
 impl<'a> Recovery<'a> {
@@ -511,7 +502,7 @@ impl<'a> Recovery<'a> {
         );
     }
 
-    fn finish(mut self) -> RecoveredLog {
+    fn finish(&mut self) {
         self.recovered.is_past_whole &= self.recovered.damage.is_empty();
         let first = self.segments.first();
         let first_kept = first.map_or(self.next_sequence, |segment| segment.head.first);
@@ -528,14 +519,6 @@ impl<'a> Recovery<'a> {
             }
         }
         self.needed.from = self.needed.from.min(self.next_sequence);
-        RecoveredLog {
-            needed: self.needed,
-            segments: self.segments,
-            delivered: self.delivered,
-            next_sequence: self.next_sequence,
-            next_group: self.next_group,
-            recovered: self.recovered,
-        }
     }
 }
 

@@ -14,7 +14,7 @@ use super::format::{
     ALIGNMENT, Needed, OUTLETS, RECORDS_AT, RecordHead, SegmentHead, SignalCounts,
 };
 use super::progress::{CURSOR, CursorFile, CursorRead, Progress};
-use super::reopen::{OpenError, Recovered, RecoveredLog, recover};
+use super::reopen::{OpenError, Recovered, recover};
 use super::segment::{FileFault, Index, Segment, seal, segment_name, write_heads};
 use super::storage::{Storage, StoredFile};
 use crate::sync::Mutex;
@@ -162,32 +162,26 @@ impl Store {
             CursorRead::Slot(slot) => slot.delivered.clone(),
             _ => Delivered::default(),
         };
-        let RecoveredLog {
-            segments,
-            delivered,
-            next_sequence,
-            next_group,
-            needed,
-            recovered,
-        } = recover(&*storage, damaged, &read, settings.outlets)?;
+        let recovery = recover(&*storage, damaged, &read, settings.outlets)?;
+        let (recovered, next_sequence) = (recovery.recovered, recovery.next_sequence);
         let progress = Progress::new(
             Arc::clone(&storage),
             cursor,
-            (written, delivered),
+            (written, recovery.delivered),
             next_sequence,
-            needed,
+            recovery.needed,
             recovered.stopped.filter(|_| settings.is_scored),
         );
         let store = Self {
             storage,
             settings,
-            index: Arc::new(Mutex::new(segments)),
+            index: Arc::new(Mutex::new(recovery.segments)),
             tail: None,
             is_unsynced: false,
             spares: Vec::new(),
             lost: Vec::new(),
             next_sequence,
-            next_group,
+            next_group: recovery.next_group,
             progress,
             rng,
         };
