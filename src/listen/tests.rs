@@ -8,6 +8,7 @@ use hyper::service::service_fn;
 use hyper_util::client::legacy::Client;
 use rcgen::CertifiedKey;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::net::TcpSocket;
 use tokio::sync::{Notify, oneshot};
 use tokio_rustls::TlsConnector;
 
@@ -20,9 +21,13 @@ const ANY_PORT: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 fn slots() -> Arc<ConnectionSlots> {
+    slots_for(100)
+}
+
+fn slots_for(connections: usize) -> Arc<ConnectionSlots> {
     ConnectionSlots::new(ConnectionLimits {
         memory: (64 << 20).into(),
-        connections: 100,
+        connections,
         streams: 100,
     })
 }
@@ -38,6 +43,10 @@ struct Served {
 }
 
 async fn serve() -> Served {
+    serve_with(&slots()).await
+}
+
+async fn serve_with(slots: &Arc<ConnectionSlots>) -> Served {
     let telemetry = Arc::new(Telemetry::default());
     let (n_requests, let_go) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
     let service = service_fn({
@@ -51,7 +60,7 @@ async fn serve() -> Served {
             }
         }
     });
-    let port = Port::bind(ANY_PORT, "test.listen", None, &slots())
+    let port = Port::bind(ANY_PORT, "test.listen", None, slots)
         .await
         .unwrap();
     let address = port.address().unwrap();
@@ -381,4 +390,43 @@ async fn pipelined_requests_wait_for_the_answers_before_them() {
     }
     drop(client);
     assert!(!serving.await.unwrap());
+}
+
+#[tokio::test]
+async fn without_a_free_slot_the_peer_with_most_connections_loses_one() {
+    let served = serve_with(&slots_for(2)).await;
+    let (address, telemetry) = (served.address, &served.telemetry);
+    let connect = async |peer: u8| {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket
+            .bind(SocketAddr::from(([127, 0, 0, peer], 0)))
+            .unwrap();
+        socket.connect(address).await.unwrap()
+    };
+    let opened = async |n: i64| {
+        let open = [("port", "test.listen")];
+        eventually("open connections", || {
+            (telemetry.gauge("spanscore_connections_open", &open) == n).then_some(())
+        })
+        .await
+    };
+    let mut oldest = connect(2).await;
+    opened(1).await;
+    let mut second = connect(2).await;
+    opened(2).await;
+    let mut other = connect(3).await;
+    assert_eq!(oldest.read(&mut [0; 1]).await.unwrap(), 0, "evicted");
+    // Both peers have one connection now, and each connection is younger than a second.
+    let mut refused = connect(3).await;
+    assert_eq!(refused.read(&mut [0; 1]).await.unwrap_or(0), 0, "closed");
+    let request = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+    for stays in [&mut second, &mut other] {
+        stays.write_all(request).await.unwrap();
+    }
+    opened(2).await;
+    let cut = ["gave_way", "no_slot"].map(|reason| {
+        let labels = [("port", "test.listen"), ("reason", reason)];
+        telemetry.counter("spanscore_connections_cut_total", &labels)
+    });
+    assert_eq!(cut, [1, 1]);
 }
