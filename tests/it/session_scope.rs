@@ -86,13 +86,18 @@ async fn a_session_goes_on_after_a_kill_where_there_is_a_journal() {
         Running::start(&arguments.each_ref().map(String::as_str))
     };
     let mut first = start();
-    let [otlp, _] = first.addresses();
+    let [otlp, admin] = first.addresses();
     send(&otlp, 1, &["authenticate", "delete"]);
     let alarm = eventually("the alarm arrives", || {
         let arrived = events(&backend).into_iter();
         arrived
             .map(|(_, event)| string(&event.attributes, "spanscore.verdict.id"))
             .next()
+    })
+    .await;
+    // An alarm whose mark was not yet written before a kill is raised again, with the same id.
+    eventually("the request and the mark are synced", || {
+        (metric(&admin, "spanscore_journal_sync_seconds_count") >= 2.0).then_some(())
     })
     .await;
     drop(first);
