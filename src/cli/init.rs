@@ -20,7 +20,7 @@ pub(super) struct Init {
     #[arg(long)]
     pub(super) force: bool,
     /// Propose criteria from the tool calls in these recordings (same formats as `replay`). Only
-    /// with this option, `tools` is read from `--config` and `--set`.
+    /// with this option, `init` reads a configuration, and of it only `tools`.
     #[arg(long, num_args = 1.., value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) from: Vec<PathBuf>,
 }

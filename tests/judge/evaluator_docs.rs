@@ -27,7 +27,7 @@ say that the run neither passed nor failed:
 *Details* are a field of a score in [JSON](design.md#machine-readable-lines).
 
 The outcome of a check is *open* if it is unknown. If an open outcome could change the label, the
-label is `not_evaluated`. Some evaluators reproduce an evaluator of another tool, *the original*
+label is `not_evaluated`. Some evaluators reproduce an evaluator of another tool
 ([conformance](../tests/conformance/README.md)).
 
 If a call is recorded without arguments, either it had none or they were not captured. spanscore
@@ -50,9 +50,9 @@ that another span is the evaluated span. Therefore, in such a trace:
   parent that OTLP flags mark as local.
 - If all calls below a missing parent have the same name, the parent may be a wrapper that reports
   the same call. Below such parents, all calls of one name count as one call, or as none if another
-  call of that name is certain. The position and the result of that one call are unknown; so are its
-  arguments, unless they are a map. A call `transfer_to_X` counts as unseen until an agent X was
-  seen, and so does a call whose name is only that of a class.
+  call of that name is certain. The position and result of that call are unknown; so are its
+  arguments, unless they are a map. A call counts as unseen if its name may only be that of a
+  class, or if it is `transfer_to_X` and no agent X was seen yet.
 - Absent arguments and results may still arrive; arguments that are not a map may change.
 - A criterion that selects by `agent`, `root` or `attributes` gives no verdict until the root is
   present and is an agent run that has ended. A criterion that selects by `service` gives no verdict

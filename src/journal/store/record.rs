@@ -6,8 +6,8 @@ use otlp::span::PeerId;
 use crate::journal::format::{Outlet, n_record_bytes, rest_crc};
 use crate::journal::segment::{RecordKind, is_for};
 
-/// The level of zstd for scores: it compresses 2 GB/s, to a tenth (one trace) or a fortieth
-/// (hundreds of traces).
+/// The level of zstd for scores: it compresses about 2 GB/s, to less than half (a batch of one
+/// trace) or a fortieth (hundreds of traces).
 const SCORE_LEVEL: i32 = -1;
 
 /// A record to append: a request, scores, or marks of judged traces.

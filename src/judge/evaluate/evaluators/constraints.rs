@@ -94,7 +94,8 @@ use crate::extract::Trajectory;
 ///   are exact up to 38 digits. If no call has a value at `of`, the path may be misspelt: there is
 ///   no verdict.
 /// - `within`: the longest gap between two calls, from the end of the earlier to the start of the
-///   later. A call further away is no target: it meets no requirement, and is not forbidden.
+///   later (`total`: between their starts). A call further away is no target: it meets no
+///   requirement, and is not forbidden.
 /// - `same`: both calls must agree on every path. A path is `args` or `result` with keys, indices
 ///   or `*` (every element), such as `args.path`; `{ a: result.items.*.id, b: args.id }` compares
 ///   one path of `a` with another of `b`. Two calls agree if they share a value, equal as JSON. A
@@ -119,12 +120,12 @@ use crate::extract::Trajectory;
 /// ([Earlier turns of a session](design.md#earlier-turns-of-a-session)).
 ///
 /// A call that has not ended precedes no other call and satisfies no requirement. But it can be an
-/// activation, violate a rule that forbids it, and come between two calls. Calls read from model
-/// messages have no times and no failures: the calls of one reply overlap, and evidence for
-/// `within` and `error` is missing. A call whose span has no start, or ends before it starts, may
-/// have run at any time: if a rule's outcome depends on that time, it is open. A rule compares each
-/// activation with each possible target. After 134 million comparisons (many thousand calls), the
-/// remaining activations are open.
+/// activation, violate a rule that forbids it, and run between two calls. Calls read from model
+/// messages lack times and outcomes: the calls of one reply overlap, and evidence for `within` and
+/// `error` is missing. A call whose span has no start, or ends before it starts, may have run at
+/// any time: if a rule's outcome depends on that time, it is open. A rule compares each activation
+/// with each possible target. After 134 million comparisons (many thousand calls), the remaining
+/// activations are open.
 ///
 /// Details: `rules`, one entry per rule:
 ///

@@ -67,8 +67,8 @@ use crate::extract::Trajectory;
 ///
 /// Patterns use the syntax of the `regex` crate. Every search takes linear time, so look-around and
 /// back-references are rejected. Arguments or a result longer than `tools.max_value_size` (16 KiB)
-/// are cut when they arrive. Then only `where` reads what precedes the cut; a verdict that depends
-/// on another pattern of them is `not_evaluated`. If you raise that setting, search time grows at
+/// are cut. Then only `where` reads what precedes the cut; a verdict that depends on `command`,
+/// `path`, `args` or `result` is `not_evaluated`. If you raise that setting, search time grows at
 /// most in proportion to the pattern's size times the value's. The largest pattern that loads (1
 /// MiB compiled) can take about a second for 16 KiB; an ordinary one takes 20 ms for 10 MB. `\d`,
 /// `\w`, `\b` are ASCII, `\s` is Unicode white space. A call whose span has not ended satisfies no
@@ -82,13 +82,13 @@ use crate::extract::Trajectory;
 /// in the same form, the first call whose name matches.
 ///
 /// # When the trace was cut short
-/// If a disallowed call was seen, the criterion certainly fails. A required call that was seen, and
-/// a completed sequence, stay satisfied, unless an entry has `final`, `at_step` or `before_step`:
-/// another call could become the last, and a late model turn changes the step of every call after
-/// it. Calls that were not seen may still arrive, so nothing else is certain, and nothing passes if
-/// there is a `disallowed` entry. If an entry has `command` or `path`, a further call could lack
-/// that argument and make the evaluation an `error`: then only an error is certain. To detect a
-/// disallowed call in a trace that was cut short, write the argument under `args`.
+/// If an entry has `command` or `path`, only an `error` is certain, because a further call could
+/// lack that argument: to detect a disallowed call in such a trace, write the argument under
+/// `args`. Without such an entry, the criterion fails if a disallowed call was seen. A required
+/// call that was seen, and a completed sequence, stay satisfied, unless an entry has `final`,
+/// `at_step` or `before_step`: another call could become the last, and a late model turn changes
+/// the step of every call after it. Further calls may arrive, so nothing else is certain, and
+/// nothing passes if there is a `disallowed` entry.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCalls {

@@ -101,9 +101,9 @@ use crate::extract::Trajectory;
 /// call without a valid start and end belongs to a pair.
 ///
 /// # When the trace was cut short
-/// `in_order`, `superset`, `recall` and `lcs_ratio` can only grow. `exact`, `any_order` and
-/// `subset` fail once a call has no pair. `precision`, `f1` and `edit` fail once so many calls have
-/// no pair that the score cannot reach the threshold.
+/// `in_order` and `superset` can only grow, and so can `recall` and `lcs_ratio` unless `expected`
+/// is empty. `exact`, `any_order` and `subset` fail once a call has no pair. `precision`, `f1` and
+/// `edit` fail once so many calls have no pair that the score cannot reach the threshold.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct TrajectoryMatch {
