@@ -370,11 +370,6 @@ impl Reservation {
         }
     }
 
-    pub(crate) fn n_bytes(&self) -> usize {
-        let state = self.budget.state.lock();
-        state.by_number.get(&self.number).map_or(0, |it| it.n_bytes)
-    }
-
     /// Records progress. `is_busy` is true while we work on the request. Returns `false` if the
     /// reservation was evicted.
     pub(crate) fn moved(&self, is_busy: bool) -> bool {

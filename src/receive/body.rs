@@ -1,25 +1,20 @@
 //! Reads a request's body into one contiguous message, with a permit for its memory.
 //!
-//! The permit grows as bytes arrive or are decompressed, so neither an announced length nor a
-//! compressed body reserves memory in advance. There are two exceptions: up to 4 MiB of an
-//! announced length, once the buffer is larger than 32 KiB, and 64 KiB of compressed bytes. The
-//! length that a compressed body claims is trusted only if the body has arrived in full, and only
-//! during decompression.
+//! The permit grows as bytes arrive or are decompressed, so an announced length reserves no memory
+//! in advance, except up to 4 MiB, once the buffer is larger than 32 KiB. A compressed body is
+//! decompressed when it has arrived.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use tokio::time;
 
 use super::RequestBody;
-use super::decompress::{Decoder, Encoding};
+use super::decompress::Encoding;
 use super::mapped::MappedMessage;
-use super::memory_permit::MemoryPermit;
+use super::memory_permit::{BodyLimits, MemoryPermit};
 use super::pace::{Pace, chunk};
 use super::request_error::RequestError;
-use crate::config::Bound;
-use crate::fair::EvictingBudget;
 
 /// Timeout for one body: a sender that sends a few bytes at a time must not use memory forever.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(120);
@@ -27,11 +22,6 @@ const TOTAL_TIMEOUT: Duration = Duration::from_secs(120);
 /// Size in bytes below which a body is copied: a slice would pin the connection's read buffer,
 /// which may be much larger.
 const COPY_BELOW: usize = 16 << 10;
-
-/// Size of the pieces of a compressed body that are decompressed in one call. Most bodies have one
-/// piece, and a stream that starts and ends in the same call is inflated without copies into a
-/// window. A call takes a few milliseconds, unless a bomb decompresses to the limit of a request.
-const DECOMPRESSED_AT_ONCE: usize = 64 << 10;
 
 /// Minimum capacity of a growing buffer, in bytes.
 const MIN_CAPACITY: usize = 4 << 10;
@@ -41,7 +31,7 @@ const MIN_CAPACITY: usize = 4 << 10;
 /// a third of the cost of receiving it.
 const RESERVED_AT_ONCE: usize = 4 << 20;
 
-/// Size of the buffer in bytes, after decompression, from which the announced length is trusted.
+/// Size of the buffer in bytes from which the announced length is trusted.
 const TRUSTED_FROM: usize = 32 << 10;
 
 /// Announced length in bytes from which an uncompressed message gets mapped memory (see
@@ -53,16 +43,6 @@ const MAPPED_FROM: usize = 4 << 20;
 const DISCARD_LIMIT: usize = 128 << 20;
 
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Limits on the size of a request.
-#[derive(Debug, Clone)]
-pub(super) struct BodyLimits {
-    /// Maximum bytes after decompression, each with the setting that defines it. The lowest maximum
-    /// applies; it is never more than the budget.
-    pub(super) sizes: Vec<(Bound, &'static str)>,
-    /// The budget of all requests that are being received.
-    pub(super) budget: Arc<EvictingBudget>,
-}
 
 /// Framing of the message in the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,15 +124,15 @@ async fn gather<B: RequestBody>(
             let (prefix, rest) = prefix(body, &mut pace, &permit).await?;
             let mut message = prefix.message(encoding, limits, permit)?;
             check_room(prefix.length)?;
-            message.take(rest).await?;
+            message.take(rest)?;
             message
         }
     };
     while let Some(chunk) = pace.next_chunk(body, &message.permit).await? {
-        message.take(chunk).await?;
+        message.take(chunk)?;
     }
     message.permit.arrived()?;
-    message.finish()
+    message.finish().await
 }
 
 // === MessagePrefix ===
@@ -228,6 +208,8 @@ impl MessagePrefix {
 
 struct MessageBuffer<'a> {
     limits: &'a BodyLimits,
+    /// Maximum bytes before decompression.
+    max_received: usize,
     permit: MemoryPermit,
     /// The length of the message before decompression, if known.
     announced: Option<usize>,
@@ -236,17 +218,11 @@ struct MessageBuffer<'a> {
     framed: bool,
     n_received: usize,
     encoding: Encoding,
-    /// The decoder, created when the first bytes are decompressed.
-    decoder: Option<Decoder>,
-    /// Compressed bytes to decompress next.
-    pending: Vec<u8>,
-    n_fed: usize,
-    /// The first piece of an uncompressed message. A message of one piece is passed on without a
-    /// copy, unless it is small.
+    /// The first piece. A message of one piece is passed on without a copy, unless it is small.
     first: Bytes,
-    /// A decompressed message, or an uncompressed one of more than one piece, unless it is mapped.
+    /// A message of more than one piece, unless it is mapped.
     bytes: Vec<u8>,
-    /// A large uncompressed message of more than one piece.
+    /// A large message of more than one piece.
     mapped: Option<MappedMessage>,
     /// The length up to which the permit allows the message to grow.
     granted: usize,
@@ -259,20 +235,20 @@ impl<'a> MessageBuffer<'a> {
         limits: &'a BodyLimits,
         permit: MemoryPermit,
     ) -> Result<Self, RequestError> {
-        // A message that is too large before decompression is hardly ever smaller after it.
-        if announced.is_some_and(|announced| announced > limits.max_size()) {
+        // Bytes that cannot be compressed become slightly longer.
+        let slack = if encoding == Encoding::Identity { 0 } else { limits.max_size() / 64 };
+        let max_received = limits.max_size() + slack;
+        if announced.is_some_and(|announced| announced > max_received) {
             return Err(limits.too_large());
         }
         Ok(Self {
             limits,
+            max_received,
             permit,
             announced,
             framed: false,
             n_received: 0,
             encoding,
-            decoder: None,
-            pending: Vec::new(),
-            n_fed: 0,
             first: Bytes::new(),
             bytes: Vec::new(),
             mapped: None,
@@ -280,41 +256,18 @@ impl<'a> MessageBuffer<'a> {
         })
     }
 
-    /// Adds the next bytes of the body. Few bytes may decompress to a thousand times as many, so
-    /// decompression runs in steps, between which other tasks run.
-    async fn take(&mut self, mut chunk: Bytes) -> Result<(), RequestError> {
+    /// Adds the next bytes of the body.
+    fn take(&mut self, chunk: Bytes) -> Result<(), RequestError> {
         if chunk.is_empty() {
             return Ok(());
         }
         self.n_received += chunk.len();
-        if self.framed
-            && self
-                .announced
-                .is_some_and(|announced| self.n_received > announced)
-        {
+        if self.framed && self.announced.is_some_and(|it| self.n_received > it) {
             return Err(RequestError::Malformed(
                 "more than one message in a request".to_owned(),
             ));
         }
-        if self.encoding == Encoding::Identity {
-            return self.push(chunk);
-        }
-        while self.pending.len() + chunk.len() > DECOMPRESSED_AT_ONCE {
-            self.collect(&chunk.split_to(DECOMPRESSED_AT_ONCE - self.pending.len()))?;
-            if self.decoder.is_none() {
-                // Between the steps, the decoder's tables stay in memory, and for zstd also its
-                // window.
-                self.permit.add_fixed(self.encoding.decoder_size())?;
-                self.permit.set_window(self.encoding.window());
-            }
-            self.decompress(None)?;
-            tokio::task::yield_now().await;
-        }
-        self.collect(&chunk)
-    }
-
-    fn push(&mut self, chunk: Bytes) -> Result<(), RequestError> {
-        if self.n_received > self.limits.max_size() {
+        if self.n_received > self.max_received {
             return Err(self.limits.too_large());
         }
         if self.n_received == chunk.len() {
@@ -343,182 +296,65 @@ impl<'a> MessageBuffer<'a> {
         }
         for piece in [first, chunk] {
             if self.granted.saturating_sub(self.bytes.len()) < piece.len() {
-                self.granted = grow(
-                    &mut self.bytes,
-                    self.granted,
-                    piece.len(),
-                    self.announced,
-                    &mut self.permit,
-                    self.limits,
-                )?;
+                self.grow(piece.len())?;
             }
             self.bytes.extend_from_slice(&piece);
         }
         Ok(())
     }
 
-    fn collect(&mut self, chunk: &[u8]) -> Result<(), RequestError> {
-        let n_pending = self.pending.len() + chunk.len();
-        self.permit.grow_to(self.bytes.capacity() + n_pending)?;
-        if self.pending.capacity() < n_pending {
-            let in_all = self
-                .announced
-                .unwrap_or(DECOMPRESSED_AT_ONCE)
-                .min(DECOMPRESSED_AT_ONCE)
-                .min(n_pending * 4);
-            self.pending
-                .reserve_exact(in_all.max(n_pending) - self.pending.len());
-        }
-        self.pending.extend_from_slice(chunk);
+    /// Allocates space for `n_more` bytes, and at least doubles the buffer if the message may be
+    /// that long, so that a body is not copied repeatedly.
+    fn grow(&mut self, n_more: usize) -> Result<(), RequestError> {
+        let len = self.bytes.len();
+        let doubled = (self.granted * 2)
+            .max(MIN_CAPACITY)
+            .min(self.announced.unwrap_or(self.max_received));
+        self.granted = (len + n_more).max(doubled);
+        self.permit.grow_to(self.granted)?;
+        let reserved = self
+            .announced
+            .filter(|_| self.granted > TRUSTED_FROM)
+            .map_or(0, |announced| announced.min(RESERVED_AT_ONCE));
+        self.bytes.reserve_exact(self.granted.max(reserved) - len);
         Ok(())
     }
 
-    /// Decompresses the collected bytes. `claimed` is the decompressed length that they claim.
-    fn decompress(&mut self, claimed: Option<usize>) -> Result<(), RequestError> {
-        if self.decoder.is_none() {
-            self.decoder = self.encoding.decoder()?;
-        }
+    async fn finish(self) -> Result<BufferedMessage, RequestError> {
         let Self {
             limits,
-            permit,
-            announced,
-            decoder: Some(decoder),
-            pending,
-            n_fed,
+            mut permit,
+            encoding,
+            first,
             bytes,
+            mapped,
             ..
-        } = self
-        else {
-            return Ok(());
-        };
-        *n_fed += pending.len();
-        let guess = pending.len().saturating_mul(4);
-        // Real telemetry does not decompress to more than a thousand times its size.
-        let claimed = claimed.map(|len| len.min(pending.len() << 10));
-        decoder.feed(pending, bytes, |bytes, n_unread| {
-            // Assume that the rest decompresses like the beginning. An eighth more usually saves
-            // the last step.
-            let n_read = (*n_fed - n_unread).max(1);
-            let in_all = || {
-                (bytes.len() + bytes.len() / 8).saturating_mul(announced.unwrap_or_default())
-                    / n_read
-            };
-            let expected = match claimed {
-                Some(claimed) if bytes.is_empty() => claimed,
-                _ if bytes.len() >= TRUSTED_FROM => in_all(),
-                _ => 0,
-            };
-            let ahead = expected
-                .min(limits.max_size() + 1)
-                .min(RESERVED_AT_ONCE)
-                .saturating_sub(bytes.len());
-            let is_granted = ahead > 0 && permit.grow_to(bytes.len() + ahead).is_ok();
-            grow(
-                bytes,
-                bytes.capacity(),
-                if is_granted { ahead } else { guess },
-                None,
-                permit,
-                limits,
-            )
-            .map(drop)
-        })?;
-        pending.clear();
-        Ok(())
-    }
-
-    fn finish(mut self) -> Result<BufferedMessage, RequestError> {
-        if self.framed
-            && self
-                .announced
-                .is_some_and(|announced| self.n_received < announced)
-        {
+        } = self;
+        if self.framed && self.announced.is_some_and(|it| self.n_received < it) {
             return Err(RequestError::Malformed(
                 "the message ends early; it was truncated in transit".to_owned(),
             ));
         }
-        let is_whole = self.n_fed == 0;
-        let claimed = if is_whole { self.encoding.claimed_len(&self.pending) } else { None };
-        self.decompress(claimed)?;
-        let Self {
-            mut permit,
-            encoding,
-            decoder,
-            first,
-            mut bytes,
-            mapped,
-            limits,
-            ..
-        } = self;
-        if let Some(decoder) = decoder {
-            decoder.finish()?;
-        }
-        if !is_whole {
-            permit.remove_fixed(encoding.decoder_size());
-            permit.set_window(0);
-        }
-        let bytes = match (mapped, first.len()) {
-            (Some(mapped), _) => mapped.into_bytes(),
-            (None, 0) if bytes.len() > limits.max_size() => return Err(limits.too_large()),
-            (None, 0) => {
-                // Later stages count only the bytes, so spare capacity would be unaccounted memory.
-                if bytes.capacity() - bytes.len() > bytes.len() / 8 {
-                    bytes.shrink_to_fit();
-                }
-                Bytes::from(bytes)
-            }
-            (None, 1..COPY_BELOW) => Bytes::copy_from_slice(&first),
-            (None, _) => first,
+        let message = match mapped {
+            Some(mapped) => mapped.into_bytes(),
+            None if !bytes.is_empty() => fitted(bytes),
+            None if first.len() < COPY_BELOW => Bytes::copy_from_slice(&first),
+            None => first,
+        };
+        let bytes = if encoding == Encoding::Identity {
+            message
+        } else {
+            fitted(encoding.decompress(&message, limits, &mut permit).await?)
         };
         permit.shrink_to(bytes.len());
         Ok(BufferedMessage { bytes, permit })
     }
 }
 
-/// Allocates space for `n_more` bytes, and at least doubles the buffer if the message may be that
-/// long, so that a body is not copied repeatedly. Returns the size up to which the buffer may grow.
-fn grow(
-    bytes: &mut Vec<u8>,
-    granted: usize,
-    n_more: usize,
-    announced: Option<usize>,
-    permit: &mut MemoryPermit,
-    limits: &BodyLimits,
-) -> Result<usize, RequestError> {
-    if bytes.len() > limits.max_size() {
-        return Err(limits.too_large());
+/// Frees spare capacity: later stages count only the bytes.
+fn fitted(mut bytes: Vec<u8>) -> Bytes {
+    if bytes.capacity() - bytes.len() > bytes.len() / 8 {
+        bytes.shrink_to_fit();
     }
-    // Allow one byte more than the maximum: if it is used, the body is too large.
-    let max_len = announced.unwrap_or(limits.max_size() + 1);
-    let wanted = (bytes.len() + n_more)
-        .max(granted * 2)
-        .max(MIN_CAPACITY)
-        .min(max_len)
-        .max(bytes.len() + 1);
-    permit.grow_to(wanted.min(limits.max_size()))?;
-    let reserved = announced
-        .filter(|_| wanted > TRUSTED_FROM)
-        .map_or(0, |announced| announced.min(RESERVED_AT_ONCE));
-    bytes.reserve_exact(wanted.max(reserved) - bytes.len());
-    Ok(wanted)
-}
-
-impl BodyLimits {
-    /// Returns the maximum bytes after decompression.
-    pub(super) fn max_size(&self) -> usize {
-        self.least().0
-    }
-
-    pub(super) fn too_large(&self) -> RequestError {
-        let (limit, setting) = self.least();
-        RequestError::TooLarge { limit, setting }
-    }
-
-    fn least(&self) -> (usize, &'static str) {
-        let sizes = self
-            .sizes
-            .iter()
-            .map(|(size, setting)| (size.get(), *setting));
-        sizes.min_by_key(|(size, _)| *size).unwrap_or_default()
-    }
+    Bytes::from(bytes)
 }

@@ -5,12 +5,23 @@ use std::sync::Arc;
 use otlp::span::PeerId;
 
 use super::request_error::RequestError;
+use crate::config::Bound;
 use crate::fair::{EvictingBudget, Reservation};
 use crate::heap;
 
 /// Maximum bytes of a brief request, which has usually arrived in full when reading begins. Other
 /// requests of its peer can be evicted for it after a shorter idle time.
 const BRIEF: usize = 64 << 10;
+
+/// Limits on the size of a request.
+#[derive(Debug, Clone)]
+pub(super) struct BodyLimits {
+    /// Maximum bytes after decompression, each with the setting that defines it. The lowest maximum
+    /// applies; it is never more than the budget.
+    pub(super) sizes: Vec<(Bound, &'static str)>,
+    /// The budget of all requests that are being received.
+    pub(super) budget: Arc<EvictingBudget>,
+}
 
 /// The bytes of one request in the budget of all requests that are being received, released on
 /// drop.
@@ -21,8 +32,6 @@ pub(super) struct MemoryPermit {
     peer: PeerId,
     /// Bytes in addition to the message.
     fixed: usize,
-    /// Size of the decompressor's window: this many bytes of the message are in memory twice.
-    window: usize,
     /// The announced length; 0 if there is none, as in most gRPC requests.
     announced: usize,
     has_arrived: bool,
@@ -45,7 +54,6 @@ impl MemoryPermit {
             max: budget.max(),
             peer,
             fixed,
-            window: 0,
             announced,
             has_arrived: false,
         })
@@ -60,30 +68,11 @@ impl MemoryPermit {
         self.max
     }
 
-    /// Reserves bytes in addition to the message.
-    pub(super) fn add_fixed(&mut self, n_bytes: usize) -> Result<(), RequestError> {
-        self.fixed += n_bytes;
-        self.take(self.reservation.n_bytes() + n_bytes)
-    }
-
-    /// Stops counting bytes that [`Self::add_fixed`] reserved; [`Self::shrink_to`] releases them.
-    pub(super) fn remove_fixed(&mut self, n_bytes: usize) {
-        self.fixed = self.fixed.saturating_sub(n_bytes);
-    }
-
-    /// From now on counts the first `n_bytes` of the message twice.
-    pub(super) fn set_window(&mut self, n_bytes: usize) {
-        self.window = n_bytes;
-    }
-
     /// Reserves bytes up to this size of the message, or up to the whole budget if the budget is
     /// smaller. Fails if the budget is full and no other request may be evicted, or if this request
     /// was evicted.
     pub(super) fn grow_to(&mut self, message: usize) -> Result<(), RequestError> {
-        self.take(self.total(message))
-    }
-
-    fn take(&mut self, total: usize) -> Result<(), RequestError> {
+        let total = message + self.fixed;
         let is_brief = self.announced.saturating_add(self.fixed).max(total) <= BRIEF;
         let more = (self.reservation).grow_to(total, is_brief || self.has_arrived);
         heap::took(more.ok_or(RequestError::InFlightFull)?);
@@ -92,11 +81,7 @@ impl MemoryPermit {
 
     /// Releases bytes that the message does not need.
     pub(super) fn shrink_to(&mut self, message: usize) {
-        self.reservation.shrink_to(self.total(message));
-    }
-
-    fn total(&self, message: usize) -> usize {
-        message + message.min(self.window) + self.fixed
+        self.reservation.shrink_to(message + self.fixed);
     }
 
     pub(super) fn advanced(&self) {
@@ -118,6 +103,26 @@ impl MemoryPermit {
     /// Waits until the request is evicted; the caller must then end it.
     pub(super) async fn evicted(&self) {
         self.reservation.evicted().await;
+    }
+}
+
+impl BodyLimits {
+    /// Returns the maximum bytes after decompression.
+    pub(super) fn max_size(&self) -> usize {
+        self.least().0
+    }
+
+    pub(super) fn too_large(&self) -> RequestError {
+        let (limit, setting) = self.least();
+        RequestError::TooLarge { limit, setting }
+    }
+
+    fn least(&self) -> (usize, &'static str) {
+        let sizes = self
+            .sizes
+            .iter()
+            .map(|(size, setting)| (size.get(), *setting));
+        sizes.min_by_key(|(size, _)| *size).unwrap_or_default()
     }
 }
 
@@ -149,14 +154,10 @@ mod tests {
     async fn what_is_held_beside_the_message_counts() {
         let budget = EvictingBudget::new(1_000, None);
         let mut permit = MemoryPermit::try_new(&budget, PeerId(1), 30, None).unwrap();
-        permit.add_fixed(70).unwrap();
-        permit.set_window(50);
         permit.grow_to(200).unwrap();
-        assert_eq!(budget.n_bytes(), 350);
-        permit.set_window(0);
-        permit.remove_fixed(100);
-        permit.shrink_to(200);
-        assert_eq!(budget.n_bytes(), 200);
+        assert_eq!(budget.n_bytes(), 230);
+        permit.shrink_to(100);
+        assert_eq!(budget.n_bytes(), 130);
         permit.grow_to(5_000).unwrap();
         assert_eq!(budget.n_bytes(), 1_000, "at most the whole budget");
     }

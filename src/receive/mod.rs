@@ -36,9 +36,9 @@ use crate::telemetry::{
 };
 use crate::transport::queue::{QueueRefusal, largest_request};
 
-use body::{BodyLimits, BufferedMessage};
+use body::BufferedMessage;
 use cors::Cors;
-use memory_permit::MemoryPermit;
+use memory_permit::{BodyLimits, MemoryPermit};
 use request_error::RequestError;
 
 /// A complete and valid request.
