@@ -67,8 +67,8 @@ use crate::extract::Trajectory;
 /// Without model spans and totals, all limits on models are open, because the run may have made
 /// unrecorded model calls. Exception: if one of the service's latest 200 traces has a model span,
 /// this run made 0 model calls (not with `assemble.peers` or spans from Kafka).
-/// [conventions.md](conventions.md#shared-attributes) lists the attributes that are read. A sidecar
-/// stores them once a criterion or an expectation has a limit on models.
+/// [conventions.md](conventions.md#shared-attributes) lists the attributes that are read. In a
+/// sidecar, the tokens of spans that arrived before the first limit on models was set are unknown.
 ///
 /// Input tokens include cached tokens, as the OpenTelemetry conventions require. If a producer
 /// excludes cached tokens, spanscore notices only if a span has more cached tokens than input
