@@ -1,16 +1,16 @@
 //! Streams evaluations, as lines, to all listeners.
 //!
-//! Scoring never waits for a listener: each listener has a separate bounded queue, which drops and
-//! counts its oldest lines. Rendering a line can cost more than a judgement. So without listeners
-//! only [`MAX_RECENT_A_SECOND`] lines per second are rendered, for listeners that later request
-//! recent lines.
+//! Scoring never waits for a listener: the latest lines are stored once, and each listener has a
+//! position in them. Lines that are dropped before a listener has read them are counted. Rendering
+//! a line can cost more than a judgement. So without listeners only [`MAX_RECENT_A_SECOND`] lines
+//! per second are rendered, for listeners that later request recent lines.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::task::Waker;
 
 use bytes::Bytes;
-use judge::evaluate::{Evaluation, Stage, Verdict};
+use judge::evaluate::{Evaluation, JudgedBy, Stage, Verdict};
 use judge::extract::glob_matches;
 
 use super::score_line;
@@ -18,11 +18,10 @@ use crate::sync::Mutex;
 use crate::telemetry::{ListenerBehind, Telemetry};
 
 pub(super) const MAX_LISTENERS: usize = 8;
-/// Maximum bytes in the queue of one listener: about 400 lines.
-pub(super) const MAX_QUEUED_BYTES: usize = 256 << 10;
+/// Maximum bytes of the stored verdicts, and of the stored alarms: about 1,600 lines.
+pub(super) const MAX_STORED_BYTES: usize = 1 << 20;
+/// Maximum recent lines that a listener can request.
 pub(super) const MAX_RECENT: usize = 256;
-/// Maximum bytes of the recent lines.
-const MAX_RECENT_SIZE: usize = 256 << 10;
 const MAX_RECENT_A_SECOND: usize = 100;
 
 /// Selects evaluations: each non-empty list must match, and a list matches if any of its entries
@@ -53,22 +52,23 @@ pub(super) enum NotHeard {
 
 #[derive(Debug, Default)]
 struct State {
-    listeners: Vec<Arc<ListenerQueue>>,
-    /// Recent verdicts, and recent alarms.
-    recent: [Recent; 2],
+    listeners: Vec<Listener>,
+    n_listeners_ever: u64,
+    /// Verdicts, and alarms.
+    lines: [Lines; 2],
     is_closed: bool,
 }
 
 #[derive(Debug)]
-struct ListenerQueue {
+struct Listener {
+    id: u64,
     filter: ScoreFilter,
-    waiting: Mutex<Waiting>,
-}
-
-#[derive(Debug, Default)]
-struct Waiting {
-    lines: Lines<Bytes>,
-    is_closed: bool,
+    /// The number of the next line to read.
+    next: u64,
+    /// The number of the first line after the listener came.
+    since: u64,
+    /// Number of lines that match the filter and were dropped before they were read.
+    n_lost: u64,
     waker: Option<Waker>,
 }
 
@@ -76,7 +76,7 @@ struct Waiting {
 #[derive(Debug)]
 pub(super) struct ScoreListener {
     stream: Arc<ScoreStream>,
-    listener: Arc<ListenerQueue>,
+    id: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -99,42 +99,46 @@ impl ScoreStream {
         }
     }
 
-    /// Enqueues evaluations for every listener whose filter matches. Never waits.
+    /// Stores evaluations for every listener whose filter matches. Never waits.
     pub(super) fn push(&self, evaluations: &[Evaluation], now_unix_nanos: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let State {
-            listeners, recent, ..
+            listeners, lines, ..
         } = &mut *state;
         for evaluation in evaluations {
             let facets = Facets::of(evaluation);
-            let wanted: Vec<&Arc<ListenerQueue>> = listeners
-                .iter()
-                .filter(|listener| listener.filter.wants(facets))
-                .collect();
-            let recent = &mut recent[usize::from(facets.is_of_alarm)];
-            let is_remembered = recent.may_take(now_unix_nanos / 1_000_000_000);
-            if wanted.is_empty() && !is_remembered {
-                recent.lines.lose(1);
+            let lines = &mut lines[usize::from(facets.is_of_alarm)];
+            let number = lines.n_lines;
+            lines.n_lines += 1;
+            let mut is_wanted = false;
+            for listener in listeners.iter_mut().filter(|it| it.filter.wants(&facets)) {
+                is_wanted = true;
+                if let Some(waker) = listener.waker.take() {
+                    waker.wake();
+                }
+            }
+            if !lines.is_recent(now_unix_nanos / 1_000_000_000) && !is_wanted {
                 continue;
             }
             let text = Bytes::from(score_line::json_text(evaluation));
-            for listener in wanted {
-                let n_items = listener.push(text.clone());
-                if n_items > 0 {
-                    ListenerBehind { n_items }.emit(&self.telemetry);
+            lines.n_bytes += text.len();
+            lines.stored.push_back(Line {
+                number,
+                text,
+                facets,
+            });
+            while lines.n_bytes > MAX_STORED_BYTES
+                && let Some(dropped) = lines.stored.pop_front()
+            {
+                lines.n_bytes -= dropped.text.len();
+                let behind = listeners
+                    .iter_mut()
+                    .filter(|it| it.next <= dropped.number && it.filter.wants(&dropped.facets));
+                for listener in behind {
+                    listener.n_lost += 1;
+                    listener.next = dropped.number + 1;
+                    ListenerBehind { n_items: 1 }.emit(&self.telemetry);
                 }
-            }
-            if is_remembered {
-                recent.push(RecentLine {
-                    text,
-                    criterion: facets.criterion.to_owned(),
-                    label: facets.label,
-                    service: evaluation.trajectory.service.clone(),
-                    agent: evaluation.trajectory.agent.clone(),
-                    is_of_alarm: facets.is_of_alarm,
-                })
-            } else {
-                recent.lines.lose(1)
             }
         }
     }
@@ -146,282 +150,160 @@ impl ScoreStream {
         filter: ScoreFilter,
         n_last: usize,
     ) -> Result<ScoreListener, NotHeard> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.listeners.len() >= MAX_LISTENERS {
             return Err(NotHeard::Full);
         }
         if state.is_closed && n_last == 0 {
             return Err(NotHeard::Ended);
         }
-        let mut waiting = Waiting {
-            is_closed: state.is_closed,
-            ..Waiting::default()
-        };
-        let wanted: Vec<_> = state.recent[usize::from(filter.alarms)]
-            .lines
-            .queue
-            .iter()
-            .filter(|(_, line)| filter.wants(line.facets()))
-            .collect();
-        for (at, (n_lost, line)) in wanted[wanted.len().saturating_sub(n_last)..]
-            .iter()
-            .enumerate()
-        {
-            // The dropped lines between two recent lines may have matched the filter; lines before
-            // the first one were not requested.
-            waiting.lines.lose(if at > 0 { *n_lost } else { 0 });
-            waiting.lines.push(line.text.clone());
-        }
-        let listener = Arc::new(ListenerQueue {
+        let lines = &state.lines[usize::from(filter.alarms)];
+        let since = lines.n_lines;
+        let recent = lines.stored.iter().rev();
+        let recent = recent
+            .filter(|line| filter.wants(&line.facets))
+            .take(n_last);
+        let next = recent.last().map_or(since, |line| line.number);
+        state.n_listeners_ever += 1;
+        let id = state.n_listeners_ever;
+        state.listeners.push(Listener {
+            id,
             filter,
-            waiting: Mutex::new(waiting),
+            next,
+            since,
+            n_lost: 0,
+            waker: None,
         });
-        state.listeners.push(listener.clone());
-        drop(state);
         Ok(ScoreListener {
             stream: self.clone(),
-            listener,
+            id,
         })
     }
 
-    /// Ends the stream: listeners receive the queued lines and then the end.
+    /// Ends the stream: listeners receive the stored lines and then the end.
     pub(super) fn close(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.is_closed = true;
-        for listener in &state.listeners {
-            let mut waiting = listener.waiting();
-            waiting.is_closed = true;
-            waiting.wake();
-        }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+        let wakers = state.listeners.iter_mut();
+        wakers
+            .filter_map(|it| it.waker.take())
+            .for_each(Waker::wake);
     }
 }
 
 // === impl ScoreListener ===
 
 impl ScoreListener {
-    /// Returns the next item. After [`NextLine::Later`] the waker is called when there is an item.
+    /// Returns the next item. After [`NextLine::Later`] the waker is called when there may be one.
     pub(super) fn next(&self, waker: &Waker) -> NextLine {
-        let mut waiting = self.listener.waiting();
-        match waiting.lines.next() {
-            NextLine::Later if waiting.is_closed => NextLine::End,
-            NextLine::Later => {
-                waiting.waker = Some(waker.clone());
-                NextLine::Later
+        let mut state = self.stream.state.lock();
+        let State {
+            listeners,
+            lines,
+            is_closed,
+            ..
+        } = &mut *state;
+        let Some(own) = listeners.iter_mut().find(|it| it.id == self.id) else {
+            return NextLine::End;
+        };
+        let lines = &lines[usize::from(own.filter.alarms)];
+        let unread = lines.stored.partition_point(|line| line.number < own.next);
+        for line in lines.stored.range(unread..) {
+            // Lines that were not rendered before the listener came may have matched its filter.
+            own.n_lost += line.number.min(own.since).saturating_sub(own.next);
+            own.next = line.number;
+            if own.filter.wants(&line.facets) {
+                if own.n_lost > 0 {
+                    break;
+                }
+                own.next += 1;
+                return NextLine::Line(line.text.clone());
             }
-            next => next,
+            own.next += 1;
         }
+        if own.n_lost > 0 {
+            return NextLine::Lost(std::mem::take(&mut own.n_lost));
+        }
+        if *is_closed {
+            return NextLine::End;
+        }
+        own.waker = Some(waker.clone());
+        NextLine::Later
     }
 }
 
 impl Drop for ScoreListener {
     fn drop(&mut self) {
-        self.stream
-            .state()
-            .listeners
-            .retain(|listener| !Arc::ptr_eq(listener, &self.listener));
+        let mut state = self.stream.state.lock();
+        state.listeners.retain(|it| it.id != self.id);
     }
 }
 
-impl ListenerQueue {
-    /// Enqueues a line, and returns the number of lines that were dropped because of the limit.
-    fn push(&self, text: Bytes) -> u64 {
-        let mut waiting = self.waiting();
-        waiting.lines.push(text);
-        let n_lost = waiting.lines.shrink(usize::MAX, MAX_QUEUED_BYTES);
-        waiting.wake();
-        n_lost
-    }
+// === Lines ===
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock()
-    }
-}
-
-impl Waiting {
-    fn wake(&mut self) {
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
-    }
-}
-
-// === Recent ===
-
+/// The latest lines that were rendered, oldest first.
 #[derive(Debug, Default)]
-struct Recent {
-    lines: Lines<RecentLine>,
+struct Lines {
+    stored: VecDeque<Line>,
+    n_bytes: usize,
+    /// Number of lines ever, with those that were not rendered.
+    n_lines: u64,
     /// The current second, and the number of evaluations in it.
     second: u64,
     n_in_second: usize,
 }
 
 #[derive(Debug)]
-struct RecentLine {
+struct Line {
+    number: u64,
     text: Bytes,
-    criterion: String,
-    label: Verdict,
-    service: Arc<str>,
-    agent: Option<Arc<str>>,
-    is_of_alarm: bool,
+    facets: Facets,
 }
 
-impl Recent {
-    fn may_take(&mut self, second: u64) -> bool {
+impl Lines {
+    /// Counts an evaluation. Returns true if it is rendered even without a listener.
+    fn is_recent(&mut self, second: u64) -> bool {
         if self.second != second {
             (self.second, self.n_in_second) = (second, 0);
         }
         self.n_in_second += 1;
         self.n_in_second <= MAX_RECENT_A_SECOND
     }
-
-    fn push(&mut self, line: RecentLine) {
-        self.lines.push(line);
-        self.lines.shrink(MAX_RECENT, MAX_RECENT_SIZE);
-    }
-}
-
-impl RecentLine {
-    fn facets(&self) -> Facets<'_> {
-        Facets {
-            criterion: &self.criterion,
-            label: self.label,
-            service: &self.service,
-            agent: self.agent.as_deref().unwrap_or_default(),
-            is_of_alarm: self.is_of_alarm,
-        }
-    }
 }
 
 // === ScoreFilter ===
 
 /// The properties that filters match.
-#[derive(Debug, Clone, Copy)]
-struct Facets<'a> {
-    criterion: &'a str,
+#[derive(Debug)]
+struct Facets {
+    criterion: JudgedBy,
     label: Verdict,
-    service: &'a str,
-    agent: &'a str,
+    service: Arc<str>,
+    agent: Option<Arc<str>>,
     is_of_alarm: bool,
 }
 
-impl<'a> Facets<'a> {
-    fn of(evaluation: &'a Evaluation) -> Self {
-        let Evaluation {
-            criterion,
-            trajectory,
-            verdict,
-            ..
-        } = evaluation;
-        let agent = trajectory.agent.as_deref().unwrap_or_default();
+impl Facets {
+    fn of(evaluation: &Evaluation) -> Self {
         Self {
-            criterion: criterion.name(),
-            label: *verdict,
-            service: &trajectory.service,
-            agent,
+            criterion: evaluation.criterion.clone(),
+            label: evaluation.verdict,
+            service: evaluation.trajectory.service.clone(),
+            agent: evaluation.trajectory.agent.clone(),
             is_of_alarm: evaluation.stage != Stage::Final,
         }
     }
 }
 
 impl ScoreFilter {
-    fn wants(&self, facets: Facets<'_>) -> bool {
+    fn wants(&self, facets: &Facets) -> bool {
         let any = |globs: &[String], text: &str| {
             globs.is_empty() || globs.iter().any(|glob| glob_matches(glob, text))
         };
         self.alarms == facets.is_of_alarm
             && (self.label.is_empty() || self.label.contains(&facets.label))
-            && any(&self.criterion, facets.criterion)
-            && any(&self.service, facets.service)
-            && any(&self.agent, facets.agent)
-    }
-}
-
-// === Lines ===
-
-/// Lines in order, each with the number of lines dropped before it.
-#[derive(Debug)]
-struct Lines<L> {
-    queue: VecDeque<(u64, L)>,
-    n_bytes: usize,
-    /// Number of lines that were dropped after the last queued line.
-    n_lost: u64,
-}
-
-impl<L> Default for Lines<L> {
-    fn default() -> Self {
-        Self {
-            queue: VecDeque::new(),
-            n_bytes: 0,
-            n_lost: 0,
-        }
-    }
-}
-
-impl<L: Sized + HasSize> Lines<L> {
-    fn push(&mut self, line: L) {
-        self.n_bytes += line.size();
-        self.queue
-            .push_back((std::mem::take(&mut self.n_lost), line));
-    }
-
-    fn lose(&mut self, n: u64) {
-        self.n_lost += n;
-    }
-
-    /// Drops the oldest lines until the queue is within its limits, and returns their number. Also
-    /// drops a single line that exceeds the limit.
-    fn shrink(&mut self, max_lines: usize, max_bytes: usize) -> u64 {
-        let mut n_dropped = 0;
-        while self.queue.len() > max_lines || self.n_bytes > max_bytes {
-            let Some((n_lost, line)) = self.queue.pop_front() else {
-                break;
-            };
-            self.n_bytes -= line.size();
-            n_dropped += 1;
-            *self
-                .queue
-                .front_mut()
-                .map_or(&mut self.n_lost, |(n_lost, _)| n_lost) += n_lost + 1;
-        }
-        n_dropped
-    }
-}
-
-impl Lines<Bytes> {
-    fn next(&mut self) -> NextLine {
-        let n_lost = self
-            .queue
-            .front_mut()
-            .map_or(&mut self.n_lost, |(n_lost, _)| n_lost);
-        if *n_lost > 0 {
-            return NextLine::Lost(std::mem::take(n_lost));
-        }
-        match self.queue.pop_front() {
-            Some((_, line)) => {
-                self.n_bytes -= line.len();
-                NextLine::Line(line)
-            }
-            None => NextLine::Later,
-        }
-    }
-}
-
-trait HasSize {
-    fn size(&self) -> usize;
-}
-
-impl HasSize for Bytes {
-    fn size(&self) -> usize {
-        self.len()
-    }
-}
-
-impl HasSize for RecentLine {
-    fn size(&self) -> usize {
-        self.text.len() + self.criterion.len()
+            && any(&self.criterion, facets.criterion.name())
+            && any(&self.service, &facets.service)
+            && any(&self.agent, facets.agent.as_deref().unwrap_or_default())
     }
 }
