@@ -30,8 +30,8 @@ pub(super) struct Inspect {
     #[arg(short, long)]
     pub(super) verbose: bool,
     /// Show the values at this path, for example `args.amount` or `result.items.*.id`, instead of
-    /// all arguments and results. The path has the syntax of `where` and `same` (human format
-    /// only).
+    /// all arguments and results (human format only). Paths are written as in a criterion's
+    /// `where`.
     #[arg(long, value_name = "PATH", value_parser = ValuePath::parse)]
     pub(super) path: Option<ValuePath>,
 }

@@ -53,8 +53,9 @@ use crate::extract::Trajectory;
 /// - `command`, `path`: patterns of the argument of that name. A call whose name matches but which
 ///   has no such string argument makes the evaluation an `error`.
 /// - `args`: patterns of further string arguments; a call that lacks one of them does not match. A
-///   pattern never matches a number, a boolean, a list or a map: the explanation and `/v1/status`
-///   name the path and the call of the first such value. Compare such values with `where`.
+///   pattern never matches a number, a boolean, a list or a map: the explanation and
+///   [`/v1/status`](criteria-api.md) name the path and the call of the first such value. Compare
+///   such values with `where`.
 /// - `result`: pattern of the result's text; not allowed in `sequence`.
 /// - `where`: conditions on arguments and results by path, such as `args.amount: { gt: 1000 }`
 ///   ([Values](#values)); in `sequence` only on arguments.

@@ -94,7 +94,7 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 /// | `a_in_b`: `a` is cut, and its beginning is not in an uncut `b` | no |
 /// | `equals` with a text that is cut, and differs before the cut | no |
 /// | `NaN`, or not a number for `gt`, `gte`, `lt` or `lte` | open |
-/// | the search exceeds its budget (about 0.5 s a criterion, 2 s a trace) | open |
+/// | the search exceeds its budget (usually 0.5 s a criterion, 2 s a trace) | open |
 ///
 /// A cut value is parsed up to the cut. If a sender writes a key twice and the second value is
 /// behind the cut, the first value counts.
