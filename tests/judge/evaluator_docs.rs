@@ -50,10 +50,9 @@ that another span is the evaluated span. Therefore, in such a trace:
   parent that OTLP flags mark as local.
 - If all calls below a missing parent have the same name, the parent may be a wrapper that reports
   the same call. Below such parents, all calls of one name count as one call, or as none if another
-  call of that name is certain. The position and result of that call are unknown; so are its
-  arguments, unless they are a map. A call without a reliable name
-  (none, or only a span's name that may be a class name) counts as unseen; so does
-  `transfer_to_X` if no agent X was seen yet.
+  call of that name is certain. The one call's position and result are unknown; so are its
+  arguments, unless they are a map. A call without a reliable name (none, or only a span's name
+  that may be a class name) counts as unseen; so does `transfer_to_X` if no agent X was seen yet.
 - Absent arguments and results may still arrive; arguments that are not a map may change.
 - A criterion that selects by `agent`, `root` or `attributes` gives no verdict until the root is
   present and is an agent run that has ended. A criterion that selects by `service` gives no verdict
