@@ -4,7 +4,6 @@
 mod slots;
 
 use std::convert::Infallible;
-use std::error::Error as StdError;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
@@ -12,10 +11,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use axum::body::Body;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use hyper::http::uri::Authority;
-use hyper::service::Service;
+use hyper::service::{Service, service_fn};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -32,7 +32,7 @@ use crate::telemetry::{
 };
 use crate::tls::PortTls;
 
-use slots::{ConnectionSlot, RequestGuard};
+use slots::ConnectionSlot;
 
 pub use slots::{ConnectionLimits, ConnectionSlots};
 
@@ -109,6 +109,27 @@ fn remedy(error: &io::Error, setting: &str) -> String {
     }
 }
 
+/// Answers the requests of a port.
+pub type Handler = Arc<dyn Fn(Request<Incoming>) -> AnswerFuture + Send + Sync>;
+
+type AnswerFuture = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+
+/// Returns a handler that calls a service.
+pub fn handler<S>(service: S) -> Handler
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>,
+    S: Send + Sync + 'static,
+    S::Future: Send + 'static,
+{
+    Arc::new(move |request| {
+        let answer = service.call(request);
+        Box::pin(async move {
+            let Ok(answer) = answer.await;
+            answer
+        })
+    })
+}
+
 #[derive(Debug)]
 pub struct Port {
     setting: &'static str,
@@ -151,21 +172,13 @@ impl Port {
 
     /// Serves connections until `shutdown`, then accepts no more and waits for running requests.
     /// Dropping the future closes every connection, so the caller can add a timeout.
-    pub async fn serve<S, B>(
+    pub async fn serve(
         self,
-        service: S,
+        handler: Handler,
         shutdown: impl Future<Output = ()>,
         heartbeat: Heartbeat,
         telemetry: Arc<Telemetry>,
-    ) where
-        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
-            + Clone
-            + Send
-            + 'static,
-        S::Future: Send + 'static,
-        B: Body<Data = Bytes> + Send + Unpin + 'static,
-        B::Error: Into<Box<dyn StdError + Send + Sync>>,
-    {
+    ) {
         let Self {
             setting,
             listener,
@@ -209,7 +222,7 @@ impl Port {
                         };
                         connections.spawn(connection.serve(
                             stream,
-                            service.clone(),
+                            Arc::clone(&handler),
                             Arc::clone(&telemetry),
                         ));
                     }
@@ -286,13 +299,7 @@ struct Connection {
 }
 
 impl Connection {
-    async fn serve<S, B>(self, stream: TcpStream, service: S, telemetry: Arc<Telemetry>)
-    where
-        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
-        S::Future: Send + 'static,
-        B: Body<Data = Bytes> + Send + Unpin + 'static,
-        B::Error: Into<Box<dyn StdError + Send + Sync>>,
-    {
+    async fn serve(self, stream: TcpStream, handler: Handler, telemetry: Arc<Telemetry>) {
         let Self {
             setting,
             peer,
@@ -310,14 +317,8 @@ impl Connection {
         // A response is a few small frames, and waiting to fill a packet would only delay it. If
         // the option cannot be set, the socket works without it.
         let _ = stream.set_nodelay(true);
-        let mut service = ConnectionService {
-            service,
-            certified: false,
-            peer,
-            slot: ending.slot.clone(),
-        };
         let is_evicted = match tls {
-            None => serve_http(&http, &mut ending, Box::new(stream), service).await,
+            None => serve_http(&http, &mut ending, Box::new(stream), handler, peer, false).await,
             Some(tls) => {
                 let handshake = TlsAcceptor::from(tls.current()).accept(stream);
                 let shaken = tokio::select! {
@@ -332,8 +333,9 @@ impl Connection {
                 match shaken {
                     Ok(Ok(stream)) => {
                         // Rustls stores a certificate only after verifying it.
-                        service.certified = stream.get_ref().1.peer_certificates().is_some();
-                        serve_http(&http, &mut ending, Box::new(stream), service).await
+                        let certified = stream.get_ref().1.peer_certificates().is_some();
+                        let io = Box::new(stream);
+                        serve_http(&http, &mut ending, io, handler, peer, certified).await
                     }
                     Ok(Err(error)) => {
                         HandshakeFailed {
@@ -399,68 +401,6 @@ pub fn is_loopback_name(authority: &Authority) -> bool {
     host.eq_ignore_ascii_case("localhost") || ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Adds the connection's properties to each request, and counts the requests in the connection's
-/// slot.
-struct ConnectionService<S> {
-    service: S,
-    certified: bool,
-    peer: IpAddr,
-    slot: Arc<ConnectionSlot>,
-}
-
-impl<S, B> Service<Request<Incoming>> for ConnectionService<S>
-where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
-    S::Future: Send + 'static,
-{
-    type Response = Response<CountedBody<B>>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
-
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        let extensions = request.extensions_mut();
-        extensions.insert(PeerAddress(self.peer));
-        if self.certified {
-            extensions.insert(CertifiedClient);
-        }
-        let guard = self.slot.request();
-        let answer = self.service.call(request);
-        Box::pin(async move {
-            let response = answer.await?;
-            Ok(response.map(|body| CountedBody {
-                body,
-                _request: guard,
-            }))
-        })
-    }
-}
-
-/// A body that counts its request as unanswered until the whole body was sent.
-struct CountedBody<B> {
-    body: B,
-    _request: RequestGuard,
-}
-
-impl<B: Body + Unpin> Body for CountedBody<B> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 /// A connection for HTTP, with or without TLS. It is used as a trait object, so that hyper is
 /// compiled only once; a second copy would add 0.1 MB to the program.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -468,18 +408,33 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 /// Serves a connection to its end. Returns `true` if the connection was evicted.
-async fn serve_http<S, B>(
+async fn serve_http(
     http: &auto::Builder<TokioExecutor>,
     ending: &mut Ending,
     io: Box<dyn Stream>,
-    service: ConnectionService<S>,
-) -> bool
-where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
-    S::Future: Send + 'static,
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<Box<dyn StdError + Send + Sync>>,
-{
+    handler: Handler,
+    peer: IpAddr,
+    certified: bool,
+) -> bool {
+    let slot = ending.slot.clone();
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let extensions = request.extensions_mut();
+        extensions.insert(PeerAddress(peer));
+        if certified {
+            extensions.insert(CertifiedClient);
+        }
+        let guard = slot.request();
+        let answer = handler(request);
+        async move {
+            // The request counts as unanswered until the whole body was sent.
+            Ok::<_, Infallible>(answer.await.map(|body| {
+                body.map_err(move |error| {
+                    let _unanswered = &guard;
+                    error
+                })
+            }))
+        }
+    });
     let io = TokioIo::new(IdleTimeoutStream::new(io));
     let mut served = pin!(http.serve_connection(io, service));
     // The error of a connection needs no log line, because its requests were answered or counted as

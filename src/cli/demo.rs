@@ -334,7 +334,12 @@ impl Backend {
         let receiver = Receiver::new(settings, taken.clone(), telemetry.clone());
         let heartbeat = telemetry.heartbeat("backend", sidecar::now().instant);
         let mut serving = JoinSet::new();
-        serving.spawn(port.serve(receiver, std::future::pending(), heartbeat, telemetry));
+        serving.spawn(port.serve(
+            receiver.handler(),
+            std::future::pending(),
+            heartbeat,
+            telemetry,
+        ));
         Ok(Self {
             address,
             taken,

@@ -3,7 +3,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use http_body_util::{BodyExt, Full};
+use bytes::Bytes;
+use http_body_util::Full;
 use hyper::service::service_fn;
 use hyper_util::client::legacy::Client;
 use rcgen::CertifiedKey;
@@ -56,7 +57,7 @@ async fn serve_with(slots: &Arc<ConnectionSlots>) -> Served {
             async move {
                 n_requests.fetch_add(1, Ordering::Relaxed);
                 let_go.notified().await;
-                Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"done"))))
+                Ok::<_, Infallible>(Response::new(Body::from("done")))
             }
         }
     });
@@ -69,7 +70,7 @@ async fn serve_with(slots: &Arc<ConnectionSlots>) -> Served {
     let until = async {
         let _ = stop.await;
     };
-    let server = tokio::spawn(port.serve(service, until, heartbeat, telemetry.clone()));
+    let server = tokio::spawn(port.serve(handler(service), until, heartbeat, telemetry.clone()));
     Served {
         address,
         telemetry,
@@ -219,14 +220,14 @@ async fn tls_speaks_both_versions_of_http_and_plain_text_gets_nowhere() {
         .unwrap();
     let address = port.address().unwrap();
     let service = service_fn(|request: Request<Incoming>| async move {
-        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(format!(
+        Ok::<_, Infallible>(Response::new(Body::from(format!(
             "{:?}",
             request.version()
-        )))))
+        ))))
     });
     let heartbeat = telemetry.heartbeat("test", Instant::now().into_std());
     let server = tokio::spawn(port.serve(
-        service,
+        handler(service),
         std::future::pending(),
         heartbeat,
         telemetry.clone(),
@@ -353,7 +354,7 @@ async fn pipelined_requests_wait_for_the_answers_before_them() {
         let n_requests = n_requests.clone();
         move |_request: Request<Incoming>| {
             n_requests.fetch_add(1, Ordering::Relaxed);
-            async { Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(vec![b'x'; ANSWER])))) }
+            async { Ok::<_, Infallible>(Response::new(Body::from(vec![b'x'; ANSWER]))) }
         }
     });
     let http = http(WINDOW, 100);
@@ -361,16 +362,11 @@ async fn pipelined_requests_wait_for_the_answers_before_them() {
     let peer = IpAddr::from([127, 0, 0, 1]);
     let slot = slots().admit(peer, false).unwrap();
     let (_closing, closing) = watch::channel(false);
-    let counting = ConnectionService {
-        service,
-        certified: false,
-        peer,
-        slot: slot.clone(),
-    };
     let mut ending = Ending { slot, closing };
+    let (server, handler) = (Box::new(server), handler(service));
     let serving =
         tokio::spawn(
-            async move { serve_http(&http, &mut ending, Box::new(server), counting).await },
+            async move { serve_http(&http, &mut ending, server, handler, peer, false).await },
         );
     let requests = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".repeat(1_000);
     // The first answers fill the duplex stream's buffer; then the server stops reading.

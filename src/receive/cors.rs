@@ -1,7 +1,6 @@
 //! Answers cross-origin requests of browsers as the Collector does: only configured origins are
 //! allowed, with any requested headers.
 
-use http_body_util::{BodyExt, Empty};
 use hyper::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
@@ -56,7 +55,7 @@ impl Cors {
         if self.origins.is_empty() || !is_preflight {
             return None;
         }
-        let mut response = Response::new(Empty::new().boxed());
+        let mut response = Response::default();
         *response.status_mut() = StatusCode::NO_CONTENT;
         if self.allowed(&head.headers).is_some() {
             let headers = response.headers_mut();

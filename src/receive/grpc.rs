@@ -126,7 +126,7 @@ fn success(message: &'static [u8]) -> Response<ResponseBody> {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
     let body = Full::from(message).with_trailers(ready(Some(Ok(trailers))));
-    let mut response = Response::new(body.boxed());
+    let mut response = Response::new(ResponseBody::new(body));
     response.headers_mut().insert(CONTENT_TYPE, GRPC);
     response
 }
@@ -144,7 +144,7 @@ fn status(error: &RequestError) -> Status {
 
 /// Returns an answer to a client that does not speak gRPC.
 fn plain(status: StatusCode, message: &'static str) -> Response<ResponseBody> {
-    let mut response = Response::new(Full::from(message).boxed());
+    let mut response = Response::new(ResponseBody::from(message));
     *response.status_mut() = status;
     response.headers_mut().insert(
         CONTENT_TYPE,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+
 use hyper::header::{
     ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue,
     RETRY_AFTER,
@@ -261,7 +261,7 @@ fn media_type(format: Option<Format>) -> HeaderValue {
 }
 
 fn respond(status: StatusCode, media_type: HeaderValue, data: Bytes) -> Response<ResponseBody> {
-    let mut response = Response::new(Full::new(data).boxed());
+    let mut response = Response::new(ResponseBody::from(data));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, media_type);
     response

@@ -12,14 +12,11 @@ mod request_error;
 #[cfg(test)]
 mod tests;
 
-use std::convert::Infallible;
 use std::fmt::Display;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http_body_util::combinators::BoxBody;
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Request, Response};
@@ -29,7 +26,7 @@ use tokio::sync::oneshot;
 
 use crate::config::{self, Bound, Signal};
 use crate::fair::EvictingBudget;
-use crate::listen::PeerAddress;
+use crate::listen::{Handler, PeerAddress};
 use crate::telemetry::{
     AuthorizationNotPassed, IncomingRefused, MetricsSource, RequestMisdirected, ScoresReceived,
     Telemetry,
@@ -63,7 +60,7 @@ pub trait RequestBody: Body<Data = Bytes, Error: Display> + Unpin {}
 impl<B: Body<Data = Bytes, Error: Display> + Unpin> RequestBody for B {}
 
 /// The body of an answer: bytes, then optional trailers.
-pub type ResponseBody = BoxBody<Bytes, Infallible>;
+pub use axum::body::Body as ResponseBody;
 
 /// Accepts or refuses received requests.
 pub trait RequestSink: Send + Sync + 'static {
@@ -209,6 +206,14 @@ impl Receiver {
         })
     }
 
+    /// Returns the handler of a port.
+    pub fn handler(self) -> Handler {
+        Arc::new(move |request| {
+            let receiver = self.clone();
+            Box::pin(async move { receiver.answer(request).await })
+        })
+    }
+
     /// Answers one request.
     pub async fn answer<B: RequestBody>(&self, request: Request<B>) -> Response<ResponseBody> {
         let permit = self.0.permit(&request);
@@ -217,17 +222,6 @@ impl Receiver {
         } else {
             http::answer(&self.0, request, permit).await
         }
-    }
-}
-
-impl hyper::service::Service<Request<Incoming>> for Receiver {
-    type Response = Response<ResponseBody>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
-
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let receiver = self.clone();
-        Box::pin(async move { Ok(receiver.answer(request).await) })
     }
 }
 

@@ -1,22 +1,16 @@
 //! Binds the ports, limits their connections, and opens and closes them.
 
-use std::convert::Infallible;
-use std::error::Error;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use hyper::body::{Body, Incoming};
-use hyper::service::Service;
-use hyper::{Request, Response};
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::{Addresses, StartError, now};
 use crate::config::{Bound, Budgets, Config};
-use crate::listen::{ConnectionLimits, ConnectionSlots, Port};
+use crate::listen::{ConnectionLimits, ConnectionSlots, Handler, Port};
 use crate::telemetry::Telemetry;
 use crate::tls::PortTls;
 
@@ -123,16 +117,7 @@ impl Doors {
         }
     }
 
-    pub(super) fn open<S, B>(&mut self, port: Port, service: S, telemetry: &Arc<Telemetry>)
-    where
-        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
-            + Clone
-            + Send
-            + 'static,
-        S::Future: Send + 'static,
-        B: Body<Data = Bytes> + Send + Unpin + 'static,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
-    {
+    pub(super) fn open(&mut self, port: Port, handler: Handler, telemetry: &Arc<Telemetry>) {
         let mut closing = self.closing.subscribe();
         let heartbeat = telemetry.heartbeat(port.setting(), now().instant);
         let shutdown = async move {
@@ -140,7 +125,7 @@ impl Doors {
             let _ = closing.wait_for(|closing| *closing).await;
         };
         self.serving
-            .spawn(port.serve(service, shutdown, heartbeat, telemetry.clone()));
+            .spawn(port.serve(handler, shutdown, heartbeat, telemetry.clone()));
     }
 
     pub(super) fn is_empty(&self) -> bool {

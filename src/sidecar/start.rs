@@ -34,7 +34,7 @@ use crate::export::{self, ExportTasks, Exporter, Print};
 use crate::forward::{self, ForwardHandle};
 #[cfg(feature = "kafka")]
 use crate::kafka;
-use crate::listen::Port;
+use crate::listen::{Port, handler};
 use crate::page::{Page, PageSetup, ReceiverPorts};
 use crate::receive::{self, Receiver};
 use crate::register::{self, ConfigOrigin, Register};
@@ -108,7 +108,7 @@ impl Sidecar {
         let receiver = Receiver::new(receiving, intake.clone(), ground.telemetry.clone());
         let mut doors = Doors::new();
         for port in [ports.grpc, ports.http].into_iter().flatten() {
-            doors.open(port, receiver.clone(), &ground.telemetry);
+            doors.open(port, receiver.clone().handler(), &ground.telemetry);
         }
         let last_request = LastRequest {
             started: ground.started,
@@ -389,7 +389,7 @@ impl Ground {
         let mut admin = Doors::new();
         admin.open(
             port,
-            TowerToHyperService::new(served.router()),
+            handler(TowerToHyperService::new(served.router())),
             &self.telemetry,
         );
         admin

@@ -4,6 +4,7 @@
 mod compressed;
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 
 use super::super::body::Framing;
 use super::super::decompress::Encoding;

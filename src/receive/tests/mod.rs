@@ -7,7 +7,9 @@ mod dense;
 mod grpc;
 mod http;
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Mutex;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -158,7 +160,7 @@ pub(super) async fn serve(change: impl FnOnce(&mut Config, &mut Budgets)) -> Ser
     let mut server = JoinSet::new();
     let heartbeat = telemetry.heartbeat("receiver", tokio::time::Instant::now().into_std());
     server.spawn(port.serve(
-        receiver,
+        receiver.handler(),
         std::future::pending(),
         heartbeat,
         telemetry.clone(),
