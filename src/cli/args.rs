@@ -90,7 +90,7 @@ compared, runs drifted, a criterion was not found or could not be changed, or (h
 sidecar is not ready or does not answer; 2 usage or configuration error; 3 unreadable
 input; 4 startup failed, or (tap, criteria, drain) no sidecar answers; 5 stopped before
 everything was delivered (only with shutdown.exit_undelivered); 130 stopped immediately
-(Ctrl-C, or the second signal to a sidecar).";
+(Ctrl-C; for a sidecar, the second signal).";
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]

@@ -65,9 +65,9 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 ///   value there, or only some elements under `*`, the explanation and `/v1/status` name the first
 ///   call without one, unless another condition excludes that call or the condition also has
 ///   `exists`.
-/// - *Not a text.* `regex` and `contains` match no list and no map, and `not_contains` ignores
-///   them. The explanation and `/v1/status` name the path and the call of the first such value,
-///   unless another condition excludes the call.
+/// - *Not a text.* `regex` and `contains` match no list and no map; such values satisfy
+///   `not_contains`. The explanation and `/v1/status` name the path and the call of the first such
+///   value, unless another condition excludes the call.
 /// - *Not a number.* `gt`, `gte`, `lt` and `lte` read JSON numbers, and texts that are a plain
 ///   number such as `-1000.50`, but not `1,000`, `+5`, `.5` or `1e3`. For any other value the
 ///   answer is open, and the explanation names its path and call: an amount written as `1,000` may
