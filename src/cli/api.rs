@@ -18,7 +18,7 @@ use super::health::reachable;
 use crate::config::{ClientTls, Config};
 use crate::telemetry::Telemetry;
 use crate::tls;
-use crate::transport::{Frames, PooledClient, http1_client};
+use crate::transport::{PooledClient, frames, http1_client};
 
 /// The address of a running sidecar, and the credentials of the client.
 #[derive(Debug, Args)]
@@ -156,7 +156,7 @@ impl Api {
             base: self.base.clone(),
             reason,
         };
-        let mut request = request.map(|body| Frames::new(None, body));
+        let mut request = request.map(frames);
         let uri: Uri = format!("{}{}", self.base, request.uri())
             .parse()
             .map_err(|error| no_answer(format!("{error}")))?;

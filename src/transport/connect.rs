@@ -1,14 +1,14 @@
 //! A pool of connections to one destination.
 
-use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
-use hyper::body::{Body, Frame, SizeHint};
+use bytes::buf::Chain;
+use bytes::{Buf, Bytes};
+use http_body_util::combinators::MapFrame;
+use http_body_util::{BodyExt, Either, Full};
+use hyper::body::Frame;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Builder, Client};
@@ -19,8 +19,8 @@ use crate::config::{ClientTls, Destination, Protocol};
 use crate::telemetry::Telemetry;
 use crate::tls;
 
-use super::TransportError;
 use super::answer_limit::LimitedConnector;
+use super::{TransportError, TransportFault};
 
 /// Maximum timeout for connecting. If a host has several addresses, the timeout is divided among
 /// them.
@@ -100,7 +100,7 @@ fn connector(
     http: LimitedConnector,
     telemetry: &Arc<Telemetry>,
 ) -> Result<Connector, TransportError> {
-    let origin = &destination.origin;
+    let fault = |fault| TransportError::new(destination, fault);
     let unused;
     let client_tls = if destination.endpoint.tls {
         &destination.tls
@@ -109,22 +109,13 @@ fn connector(
         &unused
     };
     // The TLS configuration reloads certificate files when they change.
-    let config =
-        tls::client_config(client_tls, telemetry).map_err(|source| TransportError::Tls {
-            origin: origin.clone(),
-            source,
-        })?;
+    let config = tls::client_config(client_tls, telemetry).map_err(|it| fault(it.into()))?;
     let mut builder = HttpsConnectorBuilder::new()
         .with_tls_config(config)
         .https_or_http();
     if let Some(name) = &client_tls.server_name {
-        let name = name
-            .clone()
-            .try_into()
-            .map_err(|_| TransportError::ServerName {
-                origin: origin.clone(),
-                name: name.clone(),
-            })?;
+        let parsed = name.clone().try_into();
+        let name = parsed.map_err(|_| fault(TransportFault::ServerName(name.clone())))?;
         builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name));
     }
     Ok(match destination.protocol {
@@ -149,47 +140,17 @@ pub(crate) fn http1_client(config: ClientConfig, connect_timeout: Duration) -> P
 
 // === Frames ===
 
-/// A body of up to two frames in memory, which hyper gets without a copy.
-#[derive(Debug)]
-pub(crate) struct Frames {
-    prefix: Option<Bytes>,
-    message: Option<Bytes>,
+/// A body in memory, with or without a prefix, which hyper writes without a copy.
+pub(crate) type Frames = Either<Full<Prefixed>, MapFrame<Full<Prefixed>, fn(Data) -> Data>>;
+
+type Prefixed = Chain<Bytes, Bytes>;
+type Data = Frame<Prefixed>;
+
+pub(crate) fn frames(message: Bytes) -> Frames {
+    Either::Left(Full::new(Bytes::new().chain(message)))
 }
 
-impl Frames {
-    pub(crate) fn new(prefix: Option<Bytes>, message: Bytes) -> Self {
-        Self {
-            prefix,
-            message: Some(message).filter(|message| !message.is_empty()),
-        }
-    }
-}
-
-impl Body for Frames {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let next = self.prefix.take().or_else(|| self.message.take());
-        Poll::Ready(next.map(|bytes| Ok(Frame::data(bytes))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.prefix.is_none() && self.message.is_none()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match &self.prefix {
-            // A gRPC message has a length prefix; gRPC clients send no content-length.
-            Some(_) => SizeHint::new(),
-            None => SizeHint::with_exact(
-                self.message
-                    .as_ref()
-                    .map_or(0, |message| message.len() as u64),
-            ),
-        }
-    }
+/// Returns a gRPC message. Its length is in the prefix, so gRPC clients send no content-length.
+pub(super) fn prefixed_frames(prefix: Bytes, message: Bytes) -> Frames {
+    Either::Right(Full::new(prefix.chain(message)).map_frame(|data| data))
 }

@@ -9,7 +9,7 @@ use hyper::{Method, Request, Response, Uri, body::Incoming};
 
 use crate::config::Signal;
 
-use super::connect::Frames;
+use super::connect::{Frames, prefixed_frames};
 use super::outcome::{DeliveryOutcome, grpc_partial_success, grpc_status};
 
 pub(super) fn path(signal: Signal) -> &'static str {
@@ -43,7 +43,7 @@ pub(super) fn request(
     prefix.put_u8(u8::from(encoding.is_some()));
     // The length fits, unless `receivers.otlp.max_request_size` is raised to 4 GiB.
     prefix.put_u32(u32::try_from(body.len()).unwrap_or(u32::MAX));
-    let body = Frames::new(Some(prefix.freeze()), body);
+    let body = prefixed_frames(prefix.freeze(), body);
     super::request(Method::POST, uri, headers, "application/grpc", body)
 }
 

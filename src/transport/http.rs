@@ -6,7 +6,7 @@ use hyper::{Method, Request, Uri};
 
 use crate::config::Signal;
 
-use super::connect::Frames;
+use super::connect::{Frames, frames};
 
 pub(super) fn path(base_path: &str, signal: Signal) -> String {
     format!("{base_path}/v1/{}", signal.as_str())
@@ -21,6 +21,6 @@ pub(super) fn request(
     if let Some(encoding) = encoding {
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static(encoding));
     }
-    let body = Frames::new(None, body);
+    let body = frames(body);
     super::request(Method::POST, uri, headers, "application/x-protobuf", body)
 }

@@ -33,14 +33,14 @@ use crate::config::{Backoff, Compression, Destination, Protocol, Signal};
 use crate::telemetry::Telemetry;
 use crate::tls::TlsError;
 
-pub(crate) use connect::{Frames, PooledClient, http1_client};
+pub(crate) use connect::{PooledClient, frames, http1_client};
 pub use deliver::{Delivery, Undelivered};
 pub use outcome::DeliveryOutcome;
 pub use queue::{ApiTarget, JournalOutcome, OutboundRequest, Queue, QueueRefusal, Route};
 #[cfg(feature = "kafka")]
 pub(crate) use split::split;
 
-use connect::Connections;
+use connect::{Connections, Frames};
 
 /// Maximum bytes of a response body that are kept; the rest is read and discarded.
 const LONGEST_ANSWER: usize = 64 << 10;
@@ -49,50 +49,34 @@ const LONGEST_ANSWER: usize = 64 << 10;
 /// worker.
 const SLOW_TO_COMPRESS: usize = 64 << 10;
 
-/// The reason why a destination cannot be used. Reported at the start, before any request is
-/// accepted, or when headers are replaced.
+/// A destination that cannot be used. Reported at the start, before any request is accepted, or
+/// when headers are replaced.
 #[derive(Debug, thiserror::Error)]
-pub enum TransportError {
-    #[error("`{origin}`: `{host}` is not a host name or address")]
-    Host {
-        /// The setting or variable with the endpoint.
-        origin: String,
-        host: String,
-    },
-    #[error("`{origin}`: `{name}` is not a valid header name, use letters, digits and `-`")]
-    HeaderName {
-        /// The setting or variable with the endpoint.
-        origin: String,
-        name: String,
-    },
-    /// A header value is invalid. The message omits the value, which may be a secret.
+#[error("`{origin}`: {fault}")]
+pub struct TransportError {
+    /// The setting or variable with the endpoint.
+    pub origin: String,
+    pub fault: TransportFault,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum TransportFault {
+    #[error("`{0}` is not a host name or address")]
+    Host(String),
+    #[error("`{0}` is not a valid header name, use letters, digits and `-`")]
+    HeaderName(String),
+    /// The message omits the value of the header, which may be a secret.
     #[error(
-        "`{origin}`: the value of header `{name}` has characters that no header can contain; \
+        "the value of header `{0}` has characters that no header can contain; \
          a line break at the end of a key file is a usual cause"
     )]
-    HeaderValue {
-        /// The setting or variable with the endpoint.
-        origin: String,
-        name: String,
-    },
-    #[error("`{origin}`: header `{name}` is set by OTLP itself, remove it")]
-    HeaderReserved {
-        /// The setting or variable with the endpoint.
-        origin: String,
-        name: String,
-    },
-    #[error("`{origin}`: tls.server_name `{name}` is not a host name or address")]
-    ServerName {
-        /// The setting or variable with the endpoint.
-        origin: String,
-        name: String,
-    },
-    #[error("`{origin}`: {source}")]
-    Tls {
-        /// The setting or variable with the endpoint.
-        origin: String,
-        source: TlsError,
-    },
+    HeaderValue(String),
+    #[error("header `{0}` is set by OTLP itself, remove it")]
+    HeaderReserved(String),
+    #[error("tls.server_name `{0}` is not a host name or address")]
+    ServerName(String),
+    #[error("{0}")]
+    Tls(#[from] TlsError),
 }
 
 /// A destination to which a delivery can send requests.
@@ -133,9 +117,9 @@ impl Client {
         telemetry: &Arc<Telemetry>,
     ) -> Result<Self, TransportError> {
         let uri = |signal| {
-            uri(destination, signal).map_err(|_| TransportError::Host {
-                origin: destination.origin.clone(),
-                host: destination.endpoint.host.clone(),
+            uri(destination, signal).map_err(|_| {
+                let host = destination.endpoint.host.clone();
+                TransportError::new(destination, TransportFault::Host(host))
             })
         };
         let [traces, logs, metrics] = Signal::ALL;
@@ -215,7 +199,7 @@ impl Client {
             uri,
             HeaderMap::clone(&self.headers.0.load()),
             "application/json",
-            Frames::new(None, body),
+            frames(body),
         );
         let interpret = DeliveryOutcome::of_api;
         self.exchange(request, async |response| {
@@ -243,6 +227,15 @@ impl Client {
                 shared.connections.renew(&pool);
                 DeliveryOutcome::retry(format!("no answer within {:?}", shared.destination.timeout))
             }
+        }
+    }
+}
+
+impl TransportError {
+    fn new(destination: &Destination, fault: TransportFault) -> Self {
+        Self {
+            origin: destination.origin.clone(),
+            fault,
         }
     }
 }
@@ -325,31 +318,22 @@ fn uri_of(destination: &Destination, path: String) -> Result<Uri, hyper::http::E
 }
 
 fn headers(destination: &Destination) -> Result<HeaderMap, TransportError> {
-    let origin = || destination.origin.clone();
+    let fault = |fault: fn(String) -> TransportFault, name: &String| {
+        TransportError::new(destination, fault(name.clone()))
+    };
     let mut headers = HeaderMap::new();
     headers.insert(
         USER_AGENT,
         HeaderValue::from_static(concat!("spanscore/", env!("CARGO_PKG_VERSION"))),
     );
     for (name, secret) in &destination.headers {
-        let header: HeaderName = name.parse().map_err(|_| TransportError::HeaderName {
-            origin: origin(),
-            name: name.clone(),
-        })?;
+        let header: Result<HeaderName, _> = name.parse();
+        let header = header.map_err(|_| fault(TransportFault::HeaderName, name))?;
         if is_reserved(&header) {
-            return Err(TransportError::HeaderReserved {
-                origin: origin(),
-                name: name.clone(),
-            });
+            return Err(fault(TransportFault::HeaderReserved, name));
         }
-        let mut value: HeaderValue =
-            secret
-                .expose()
-                .parse()
-                .map_err(|_| TransportError::HeaderValue {
-                    origin: origin(),
-                    name: name.clone(),
-                })?;
+        let value: Result<HeaderValue, _> = secret.expose().parse();
+        let mut value = value.map_err(|_| fault(TransportFault::HeaderValue, name))?;
         // Omit the value from debug output and from HTTP/2's header tables.
         value.set_sensitive(true);
         headers.insert(header, value);
