@@ -86,9 +86,9 @@ OTEL_EXPORTER_OTLP_… variables, defaults. A variable's name is SPANSCORE_ and 
 upper case, with __ between levels: SPANSCORE_FORWARD__ENDPOINT.
 
 Exit codes: 0 success; 1 a score is `fail` or `error`, nothing was judged, learned or
-compared, runs drifted, a criterion was not found or could not be changed, or (health) the
-sidecar is not ready or does not answer; 2 usage or configuration error; 3 unreadable
-input; 4 startup failed, or (tap, criteria, drain) no sidecar answers; 5 stopped before
+compared, runs drifted, a criterion was not found or conflicts, or (health) the sidecar is
+not ready or does not answer; 2 usage or configuration error; 3 unreadable input; 4 startup
+failed, or (tap, criteria, drain) no sidecar answers or permits it; 5 stopped before
 everything was delivered (only with shutdown.exit_undelivered); 130 stopped immediately
 (Ctrl-C; for a sidecar, the second signal).";
 
