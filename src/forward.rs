@@ -13,10 +13,8 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use otlp::span::PeerId;
 
 use crate::config::{Bound, Destination, Signal};
-use crate::journal::{AppendError, JournalLog, Outlet, Record, SignalCounts};
-use crate::telemetry::{
-    ItemsAccepted, ItemsDiscarded, ItemsDropped, ItemsRestored, ItemsSent, SpansToKafka, Telemetry,
-};
+use crate::journal::{AppendError, JournalLog, Outlet, Record};
+use crate::telemetry::{ItemEvent, ItemsCounted, ItemsDiscarded, SpansToKafka, Telemetry};
 use crate::transport::queue::{
     Accounting, JournalOutcome, OutboundRequest, Queue, QueueRefusal, Route,
 };
@@ -304,37 +302,11 @@ struct ForwardAccounting {
 }
 
 impl Accounting for ForwardAccounting {
-    fn queued(&self, signal: Signal, n_items: u64) {
-        ItemsAccepted {
+    fn count(&self, signal: Signal, n_items: u64, event: ItemEvent) {
+        ItemsCounted {
             signal: signal.as_str(),
             n_items,
-        }
-        .emit(&self.telemetry);
-    }
-
-    fn restored(&self, counts: SignalCounts) {
-        for (signal, n_items) in Signal::ALL.into_iter().zip(counts) {
-            ItemsRestored {
-                signal: signal.as_str(),
-                n_items,
-            }
-            .emit(&self.telemetry);
-        }
-    }
-
-    fn sent(&self, signal: Signal, n_items: u64) {
-        ItemsSent {
-            signal: signal.as_str(),
-            n_items,
-        }
-        .emit(&self.telemetry);
-    }
-
-    fn dropped(&self, signal: Signal, n_items: u64, reason: &'static str) {
-        ItemsDropped {
-            signal: signal.as_str(),
-            n_items,
-            reason,
+            event,
         }
         .emit(&self.telemetry);
     }
@@ -347,20 +319,8 @@ struct CopyAccounting {
 }
 
 impl Accounting for CopyAccounting {
-    fn queued(&self, _: Signal, n_items: u64) {
-        SpansToKafka::Accepted { n_items }.emit(&self.telemetry);
-    }
-
-    fn restored(&self, counts: SignalCounts) {
-        SpansToKafka::Restored { n_items: counts[0] }.emit(&self.telemetry);
-    }
-
-    fn sent(&self, _: Signal, n_items: u64) {
-        SpansToKafka::Sent { n_items }.emit(&self.telemetry);
-    }
-
-    fn dropped(&self, _: Signal, n_items: u64, reason: &'static str) {
-        SpansToKafka::Dropped { n_items, reason }.emit(&self.telemetry);
+    fn count(&self, _: Signal, n_items: u64, event: ItemEvent) {
+        SpansToKafka { n_items, event }.emit(&self.telemetry);
     }
 }
 

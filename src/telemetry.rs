@@ -57,8 +57,8 @@ pub use destinations::{
     DestinationStatus,
 };
 pub use exporting::{
-    AlarmRaised, ListenerBehind, ScoreLabelsFolded, ScoreShapeOff, ScoresDropped, ScoresOverflow,
-    ScoresQueued, ScoresSent, ScoresUnprinted,
+    AlarmRaised, ListenerBehind, ScoreLabelsFolded, ScoreShapeOff, ScoresCounted, ScoresOverflow,
+    ScoresUnprinted,
 };
 pub use forwarding::{
     DestinationDown, DestinationRecovered, DestinationStillDown, PartlyRejected, ProxyIgnored,
@@ -66,9 +66,7 @@ pub use forwarding::{
     RequestSplit, SendersElsewhere, SpansToKafka, WritingToKafka,
 };
 pub use health::{Heartbeat, Phase, Unhealthy};
-pub use item_accounting::{
-    ItemCounts, ItemsAccepted, ItemsDiscarded, ItemsDropped, ItemsRestored, ItemsSent,
-};
+pub use item_accounting::{ItemCounts, ItemEvent, ItemsCounted, ItemsDiscarded};
 pub use journal::{
     DowntimeTooLong, JournalAbandoned, JournalAccepting, JournalCursorLost, JournalDamaged,
     JournalInMemory, JournalMetrics, JournalOpened, JournalOtherVersion, JournalProgressUnwritten,

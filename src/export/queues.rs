@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::lanes::{LANES, lane_of};
 use crate::config::{Bound, Destination, Signal};
 use crate::journal::{JournalLog, Outlet, SignalCounts};
-use crate::telemetry::{ScoresDropped, ScoresOverflow, ScoresQueued, ScoresSent, Telemetry};
+use crate::telemetry::{ItemEvent, ScoresCounted, ScoresOverflow, Telemetry};
 use crate::transport::queue::Accounting;
 use crate::transport::{Client, Delivery, Queue, SentHeaders, TransportError, Undelivered};
 
@@ -101,52 +101,38 @@ impl ScoreAccounting {
 }
 
 impl Accounting for ScoreAccounting {
-    fn queued(&self, _: Signal, n_items: u64) {
-        ScoresQueued {
-            shape: self.shape,
+    fn count(&self, _: Signal, n_items: u64, event: ItemEvent) {
+        let shape = self.shape;
+        ScoresCounted {
+            shape,
             n_items,
+            event,
         }
         .emit(&self.telemetry);
+        match event {
+            ItemEvent::Sent => self.is_overflowing.store(false, Ordering::Relaxed),
+            ItemEvent::Dropped("queue_full")
+                if !self.is_overflowing.swap(true, Ordering::Relaxed) =>
+            {
+                ScoresOverflow { shape }.emit(&self.telemetry);
+            }
+            _ => {}
+        }
     }
 
     fn restored(&self, counts: SignalCounts) {
-        let n_items = counts.iter().sum();
-        if n_items > 0 {
-            self.queued(Signal::Traces, n_items);
-        }
-    }
-
-    fn sent(&self, _: Signal, n_items: u64) {
-        self.is_overflowing.store(false, Ordering::Relaxed);
-        ScoresSent {
-            shape: self.shape,
-            n_items,
-        }
-        .emit(&self.telemetry);
+        self.count(Signal::Traces, counts.iter().sum(), ItemEvent::Restored);
     }
 
     fn damaged(&self, counts: SignalCounts) {
-        let damaged = LANES.into_iter().zip(counts);
-        for (shape, n_items) in damaged.filter(|(_, n_items)| *n_items > 0) {
-            let reason = "damaged";
-            ScoresDropped {
+        for (shape, n_items) in LANES.into_iter().zip(counts) {
+            let event = ItemEvent::Dropped("damaged");
+            ScoresCounted {
                 shape,
                 n_items,
-                reason,
+                event,
             }
             .emit(&self.telemetry);
-        }
-    }
-
-    fn dropped(&self, _: Signal, n_items: u64, reason: &'static str) {
-        ScoresDropped {
-            shape: self.shape,
-            n_items,
-            reason,
-        }
-        .emit(&self.telemetry);
-        if reason == "queue_full" && !self.is_overflowing.swap(true, Ordering::Relaxed) {
-            ScoresOverflow { shape: self.shape }.emit(&self.telemetry);
         }
     }
 }

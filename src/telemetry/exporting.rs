@@ -1,6 +1,7 @@
 //! Events about the delivery of scores, from the queue to the destination.
 
 use super::Telemetry;
+use super::item_accounting::ItemEvent;
 
 /// Maximum number of log lines about alarms in a second.
 const MAX_ALARMS_LOGGED: u64 = 10;
@@ -15,18 +16,20 @@ pub(super) struct AlarmsLogged {
 }
 
 events! {
-    ScoresQueued { shape: &'static str, n_items: u64 } (telemetry) {
-        telemetry.metrics.scores_queued.add([shape], n_items.cast_signed());
-    }
-
-    ScoresSent { shape: &'static str, n_items: u64 } (telemetry) {
-        telemetry.metrics.scores_queued.add([shape], -n_items.cast_signed());
-        telemetry.metrics.scores_sent.add([shape], n_items);
-    }
-
-    ScoresDropped { shape: &'static str, n_items: u64, reason: &'static str } (telemetry) {
-        telemetry.metrics.scores_queued.add([shape], -n_items.cast_signed());
-        telemetry.metrics.scores_dropped.add([shape, reason], n_items);
+    ScoresCounted { shape: &'static str, n_items: u64, event: ItemEvent } (telemetry) {
+        let metrics = &telemetry.metrics;
+        let n_queued = n_items.cast_signed();
+        match event {
+            ItemEvent::Queued | ItemEvent::Restored => metrics.scores_queued.add([shape], n_queued),
+            ItemEvent::Sent => {
+                metrics.scores_queued.add([shape], -n_queued);
+                metrics.scores_sent.add([shape], n_items);
+            }
+            ItemEvent::Dropped(reason) => {
+                metrics.scores_queued.add([shape], -n_queued);
+                metrics.scores_dropped.add([shape, reason], n_items);
+            }
+        }
     }
 
     ScoresUnprinted { n_items: u64, reason: &'static str } (telemetry) {

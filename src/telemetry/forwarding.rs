@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
+use super::item_accounting::ItemEvent;
 use super::{Telemetry, metrics};
 
 #[derive(Debug)]
@@ -227,33 +228,15 @@ events! {
     }
 }
 
-/// Outcomes of spans that are written to Kafka in addition to a downstream.
-#[derive(Debug)]
-pub enum SpansToKafka {
-    /// Undelivered spans of the journal at the start.
-    Restored {
-        n_items: u64,
-    },
-    Accepted {
-        n_items: u64,
-    },
-    Sent {
-        n_items: u64,
-    },
-    Dropped {
-        n_items: u64,
-        reason: &'static str,
-    },
-}
-
-impl SpansToKafka {
-    pub fn emit(self, telemetry: &Telemetry) {
+events! {
+    /// Spans that are written to Kafka in addition to a downstream.
+    SpansToKafka { n_items: u64, event: ItemEvent } (telemetry) {
         let metrics = &telemetry.metrics;
-        match self {
-            Self::Restored { n_items } => metrics.kafka_spans.add(["restored"], n_items),
-            Self::Accepted { n_items } => metrics.kafka_spans.add(["accepted"], n_items),
-            Self::Sent { n_items } => metrics.kafka_spans.add(["sent"], n_items),
-            Self::Dropped { n_items, reason } => metrics.kafka_spans_dropped.add([reason], n_items),
+        match event {
+            ItemEvent::Queued => metrics.kafka_spans.add(["accepted"], n_items),
+            ItemEvent::Restored => metrics.kafka_spans.add(["restored"], n_items),
+            ItemEvent::Sent => metrics.kafka_spans.add(["sent"], n_items),
+            ItemEvent::Dropped(reason) => metrics.kafka_spans_dropped.add([reason], n_items),
         };
     }
 }

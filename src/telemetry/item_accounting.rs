@@ -25,6 +25,17 @@ pub struct ItemCounts {
     pub refused: BTreeMap<&'static str, u64>,
 }
 
+/// What happens to the items of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ItemEvent {
+    Queued,
+    /// Found in the journal at the start.
+    Restored,
+    Sent,
+    /// Dropped for a reason.
+    Dropped(&'static str),
+}
+
 #[derive(Debug, Default)]
 pub(super) struct ItemAccounting {
     traces: SignalAccount,
@@ -161,20 +172,17 @@ impl ItemCounts {
 const DISCARDED: &str = "discarded";
 
 events! {
-    ItemsAccepted { signal: &'static str, n_items: u64 } (telemetry) {
-        telemetry.items.signal(signal).accepted.fetch_add(n_items, Ordering::Relaxed);
-    }
-
-    ItemsRestored { signal: &'static str, n_items: u64 } (telemetry) {
-        telemetry.items.signal(signal).restored.fetch_add(n_items, Ordering::Relaxed);
-    }
-
-    ItemsSent { signal: &'static str, n_items: u64 } (telemetry) {
-        telemetry.items.signal(signal).sent.fetch_add(n_items, Ordering::Release);
-    }
-
-    ItemsDropped { signal: &'static str, n_items: u64, reason: &'static str } (telemetry) {
-        *telemetry.items.signal(signal).rare().dropped.entry(reason).or_default() += n_items;
+    ItemsCounted { signal: &'static str, n_items: u64, event: ItemEvent } (telemetry) {
+        let account = telemetry.items.signal(signal);
+        match event {
+            ItemEvent::Queued => account.accepted.fetch_add(n_items, Ordering::Relaxed),
+            ItemEvent::Restored => account.restored.fetch_add(n_items, Ordering::Relaxed),
+            ItemEvent::Sent => account.sent.fetch_add(n_items, Ordering::Release),
+            ItemEvent::Dropped(reason) => {
+                *account.rare().dropped.entry(reason).or_default() += n_items;
+                return;
+            }
+        };
     }
 
     /// A request was accepted and immediately discarded: the backend does not accept the signal, or
@@ -198,16 +206,17 @@ mod tests {
             for _ in 0..3 {
                 scope.spawn(|| {
                     for nth in 0..N_REQUESTS {
-                        ItemsAccepted {
+                        ItemsCounted {
                             signal: "traces",
                             n_items: 7,
+                            event: ItemEvent::Queued,
                         }
                         .emit(&telemetry);
                         match nth % 3 {
-                            0 => ItemsDropped {
+                            0 => ItemsCounted {
                                 signal: "traces",
                                 n_items: 7,
-                                reason: "refused",
+                                event: ItemEvent::Dropped("refused"),
                             }
                             .emit(&telemetry),
                             1 => ItemsDiscarded {
@@ -215,9 +224,10 @@ mod tests {
                                 n_items: 5,
                             }
                             .emit(&telemetry),
-                            _ => ItemsSent {
+                            _ => ItemsCounted {
                                 signal: "traces",
                                 n_items: 7,
+                                event: ItemEvent::Sent,
                             }
                             .emit(&telemetry),
                         }

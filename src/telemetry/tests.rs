@@ -14,26 +14,28 @@ fn value(text: &str, series: &str) -> u64 {
 #[test]
 fn the_books_balance_in_the_text() {
     let telemetry = Telemetry::default();
-    ItemsAccepted {
+    ItemsCounted {
         signal: "traces",
         n_items: 100,
+        event: ItemEvent::Queued,
     }
     .emit(&telemetry);
-    ItemsSent {
+    ItemsCounted {
         signal: "traces",
         n_items: 60,
+        event: ItemEvent::Sent,
     }
     .emit(&telemetry);
-    ItemsDropped {
+    ItemsCounted {
         signal: "traces",
         n_items: 7,
-        reason: "rejected",
+        event: ItemEvent::Dropped("rejected"),
     }
     .emit(&telemetry);
-    ItemsDropped {
+    ItemsCounted {
         signal: "traces",
         n_items: 3,
-        reason: "discarded",
+        event: ItemEvent::Dropped("discarded"),
     }
     .emit(&telemetry);
     IncomingRefused {

@@ -13,8 +13,9 @@ use crate::config::Signal;
 use crate::journal::{LogReader, Stretch};
 use crate::telemetry::{
     Answer, AttemptEnded, DestinationAnswers, DestinationDown, DestinationOpened,
-    DestinationRecovered, DestinationStillDown, Heartbeat, JournalUnread, PartlyRejected,
-    RequestDelayed, RequestRefused, RequestRetried, RequestSplit, Telemetry, Throttled,
+    DestinationRecovered, DestinationStillDown, Heartbeat, ItemEvent, JournalUnread,
+    PartlyRejected, RequestDelayed, RequestRefused, RequestRetried, RequestSplit, Telemetry,
+    Throttled,
 };
 
 use super::outcome::DeliveryOutcome;
@@ -349,15 +350,17 @@ impl<P: Recipient> Delivery<P> {
 
     fn count(&self, signal: Signal, n_sent: u64, n_rejected: u64) {
         let accounting = self.queue.accounting();
-        accounting.sent(signal, n_sent);
+        accounting.count(signal, n_sent, ItemEvent::Sent);
         if n_rejected > 0 {
-            accounting.dropped(signal, n_rejected, "rejected");
+            accounting.count(signal, n_rejected, ItemEvent::Dropped("rejected"));
         }
     }
 
     fn refuse(&mut self, entry: QueuedRequest, reason: &'static str, why: String, now: Instant) {
         let (signal, n_items) = (entry.request.signal, entry.request.n_items);
-        self.queue.accounting().dropped(signal, n_items, reason);
+        self.queue
+            .accounting()
+            .count(signal, n_items, ItemEvent::Dropped(reason));
         self.queue.finish(entry);
         if let Some(n_suppressed) = self.refusals.ready(reason, now) {
             RequestRefused {
@@ -422,9 +425,11 @@ impl<P: Recipient> Delivery<P> {
         left.extend(in_flight.filter(|entry| !entry.is_journaled()));
         let mut undelivered = Undelivered::new();
         for QueuedRequest { request, .. } in left {
-            self.queue
-                .accounting()
-                .dropped(request.signal, request.n_items, "shutdown");
+            self.queue.accounting().count(
+                request.signal,
+                request.n_items,
+                ItemEvent::Dropped("shutdown"),
+            );
             *undelivered.entry(request.signal).or_default() += request.n_items;
         }
         self.queue.moved();

@@ -20,7 +20,7 @@ use crate::config::{Bound, Signal};
 use crate::fair::FairBudget;
 use crate::journal::{AppendError, Ledger, SignalCounts, Ticket};
 use crate::sync::Mutex;
-use crate::telemetry::{QueueOpened, QueueResized, QueueSize, Telemetry};
+use crate::telemetry::{ItemEvent, QueueOpened, QueueResized, QueueSize, Telemetry};
 
 use super::backlog::Backlog;
 use super::request::OVERHEAD;
@@ -28,23 +28,19 @@ use super::request::OVERHEAD;
 pub use super::request::{ApiTarget, OutboundRequest, Route};
 
 pub trait Accounting: Debug + Send + Sync {
-    fn queued(&self, signal: Signal, n_items: u64);
-    /// Queued items were delivered.
-    fn sent(&self, signal: Signal, n_items: u64);
-    fn dropped(&self, signal: Signal, n_items: u64, reason: &'static str);
+    fn count(&self, signal: Signal, n_items: u64, event: ItemEvent);
     /// Undelivered items were found in the journal.
     fn restored(&self, counts: SignalCounts) {
-        for (signal, n_items) in Signal::ALL.into_iter().zip(counts) {
-            if n_items > 0 {
-                self.queued(signal, n_items);
-            }
-        }
+        self.count_all(counts, ItemEvent::Restored);
     }
     /// Journaled items were dropped because they are damaged.
     fn damaged(&self, counts: SignalCounts) {
+        self.count_all(counts, ItemEvent::Dropped("damaged"));
+    }
+    fn count_all(&self, counts: SignalCounts, event: ItemEvent) {
         for (signal, n_items) in Signal::ALL.into_iter().zip(counts) {
             if n_items > 0 {
-                self.dropped(signal, n_items, "damaged");
+                self.count(signal, n_items, event);
             }
         }
     }
@@ -240,7 +236,7 @@ impl Queue {
             return Err(QueueRefusal::Draining);
         }
         let accounting = &self.shared.accounting;
-        accounting.queued(request.signal, request.n_items);
+        accounting.count(request.signal, request.n_items, ItemEvent::Queued);
         self.push(&mut state, request, self.shared.ledger.issue());
         drop(state);
         self.shared.changed.notify_one();
@@ -268,12 +264,12 @@ impl Queue {
         {
             self.drop_for_room(oldest);
         }
-        accounting.queued(signal, n_items);
+        accounting.count(signal, n_items, ItemEvent::Queued);
         if is_closed {
-            return accounting.dropped(signal, n_items, "shutdown");
+            return accounting.count(signal, n_items, ItemEvent::Dropped("shutdown"));
         }
         if budget.n_bytes() + cost > capacity {
-            accounting.dropped(signal, n_items, "queue_full");
+            accounting.count(signal, n_items, ItemEvent::Dropped("queue_full"));
             return ticket.done();
         }
         self.push(&mut state, request, ticket);
@@ -296,7 +292,11 @@ impl Queue {
             request, ticket, ..
         } = entry;
         let accounting = &self.shared.accounting;
-        accounting.dropped(request.signal, request.n_items, "queue_full");
+        accounting.count(
+            request.signal,
+            request.n_items,
+            ItemEvent::Dropped("queue_full"),
+        );
         ticket.done();
         drop(request);
         self.moved();

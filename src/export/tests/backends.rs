@@ -23,7 +23,7 @@ use crate::export::ExportPlan;
 use crate::export::writer::requests;
 use crate::export::writer_score::WriterRequest;
 use crate::journal::{JournalLog, Outlet, Record};
-use crate::telemetry::Telemetry;
+use crate::telemetry::{ItemEvent, Telemetry};
 use crate::transport::peer::{Peer, PeerRequest, Reply};
 use crate::transport::queue::{Accounting, OutboundRequest, Queue};
 
@@ -110,9 +110,7 @@ fn pretty(body: &Value) -> String {
 struct NotCounted;
 
 impl Accounting for NotCounted {
-    fn queued(&self, _: Signal, _: u64) {}
-    fn sent(&self, _: Signal, _: u64) {}
-    fn dropped(&self, _: Signal, _: u64, _: &'static str) {}
+    fn count(&self, _: Signal, _: u64, _: ItemEvent) {}
 }
 
 fn error() -> Evaluation {

@@ -4,6 +4,7 @@
 use super::{OutboundRequest, Queue, QueueStage, Route, State};
 use crate::config::Signal;
 use crate::journal::{JournalLog, LogReader, Outlet, Stored, Stretch, Ticket};
+use crate::telemetry::ItemEvent;
 use crate::transport::backlog::{Backlog, ToRead};
 
 impl Queue {
@@ -35,7 +36,7 @@ impl Queue {
     pub fn enqueue_record(&self, sequence: u64, request: OutboundRequest) {
         self.shared
             .accounting
-            .queued(request.signal, request.n_items);
+            .count(request.signal, request.n_items, ItemEvent::Queued);
         let mut state = self.state();
         let has_room = self.has_room(request.cost());
         let Some(backlog) = &mut state.backlog else {
@@ -119,7 +120,7 @@ impl Queue {
             }
             None => {
                 let accounting = &self.shared.accounting;
-                accounting.dropped(signal, record.n_items, "damaged");
+                accounting.count(signal, record.n_items, ItemEvent::Dropped("damaged"));
                 ticket.done();
             }
         }

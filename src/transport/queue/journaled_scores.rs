@@ -4,6 +4,7 @@
 use super::{OutboundRequest, Queue, QueuedRequest};
 use crate::config::Signal;
 use crate::journal::{LostRecord, Outlet, Record, Ticket};
+use crate::telemetry::ItemEvent;
 
 impl Queue {
     /// Enqueues scores, in the journal if there is one. Never waits. `ticket` is done once the
@@ -19,8 +20,12 @@ impl Queue {
         if state.n_appending + cost > self.capacity() {
             // The disk is slower than scoring.
             let accounting = &self.shared.accounting;
-            accounting.queued(request.signal, request.n_items);
-            accounting.dropped(request.signal, request.n_items, "queue_full");
+            accounting.count(request.signal, request.n_items, ItemEvent::Queued);
+            accounting.count(
+                request.signal,
+                request.n_items,
+                ItemEvent::Dropped("queue_full"),
+            );
             return ticket.done();
         }
         state.n_appending += cost;
@@ -73,7 +78,7 @@ impl Queue {
         n_items += gone.iter().map(|entry| entry.request.n_items).sum::<u64>();
         if n_items > 0 {
             let accounting = &self.shared.accounting;
-            accounting.dropped(Signal::Traces, n_items, "queue_full");
+            accounting.count(Signal::Traces, n_items, ItemEvent::Dropped("queue_full"));
         }
         drop(gone);
         self.moved();

@@ -11,16 +11,14 @@ use crate::journal::{JournalFolder, Ledger, LogContents, LogSettings, Outlet};
 struct Notebook(Mutex<Vec<(&'static str, u64)>>);
 
 impl Accounting for Notebook {
-    fn queued(&self, _: Signal, n_items: u64) {
-        self.0.lock().push(("queued", n_items));
-    }
-
-    fn sent(&self, _: Signal, n_items: u64) {
-        self.0.lock().push(("sent", n_items));
-    }
-
-    fn dropped(&self, _: Signal, n_items: u64, reason: &'static str) {
-        self.0.lock().push((reason, n_items));
+    fn count(&self, _: Signal, n_items: u64, event: ItemEvent) {
+        let event = match event {
+            ItemEvent::Queued => "queued",
+            ItemEvent::Restored => "restored",
+            ItemEvent::Sent => "sent",
+            ItemEvent::Dropped(reason) => reason,
+        };
+        self.0.lock().push((event, n_items));
     }
 }
 

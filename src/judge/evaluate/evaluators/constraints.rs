@@ -120,12 +120,12 @@ use crate::extract::Trajectory;
 /// ([Earlier turns of a session](design.md#earlier-turns-of-a-session)).
 ///
 /// A call that has not ended precedes no other call and satisfies no requirement. But it can be an
-/// activation, violate a rule that forbids it, and run between two calls. Calls read from model
-/// messages lack times and outcomes: the calls of one reply overlap, and evidence for `within` and
-/// `error` is missing. A call whose span has no start, or ends before it starts, may have run at
-/// any time: if a rule's outcome depends on that time, it is open. A rule compares each activation
-/// with each possible target. After 134 million comparisons (many thousand calls), the remaining
-/// activations are open.
+/// activation, violate a rule that forbids it, and, by its start, lie between two calls. Calls read
+/// from model messages lack times and outcomes: the calls of one reply overlap, and evidence for
+/// `within` and `error` is missing. A call whose span has no start, or ends before it starts, may
+/// have run at any time: if a rule's outcome depends on that time, it is open. A rule compares each
+/// activation with each possible target. After 134 million comparisons (many thousand calls), the
+/// remaining activations are open.
 ///
 /// Details: `rules`, one entry per rule:
 ///
