@@ -28,6 +28,7 @@ pub(super) const MAX_RANGES: usize = 249;
 const MAX_PAIRS: usize = MAX_RANGES + 2;
 
 pub(super) const SEGMENT_HEAD: usize = 48;
+const SEAL_NUMBERS: usize = 12;
 pub(super) const SEAL: usize = 112;
 pub(super) const RECORD_HEAD: usize = 64;
 const SLOT_HEAD: usize = 48;
@@ -144,17 +145,6 @@ pub(super) struct SegmentHead {
     pub(super) salt: u64,
 }
 
-/// A summary of a finished segment, so that the next start can skip its records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seal {
-    /// The length of the file up to the end of the last record.
-    pub(super) end: u64,
-    pub(super) last: u64,
-    pub(super) counts: SignalCounts,
-    /// See [`Segment::oldest`](super::segment::Segment::oldest).
-    pub(super) oldest: u64,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RecordHead {
     pub(super) kind: u8,
@@ -246,38 +236,24 @@ pub(super) fn head_of(bytes: &[u8]) -> Option<SegmentHead> {
     })
 }
 
-impl Seal {
-    pub(super) fn encode(self, salt: u64) -> [u8; SEAL] {
-        let mut bytes = [0; SEAL];
-        bytes[..8].copy_from_slice(SEAL_MAGIC);
-        // The seal contains the salt, so that the seal of an earlier use does not make a recycled
-        // file look finished.
-        (&mut bytes[8..]).put_u64_le(salt);
-        (&mut bytes[16..]).put_u64_le(self.end);
-        (&mut bytes[24..]).put_u64_le(self.last);
-        for (idx, n_items) in self.counts.into_iter().enumerate() {
-            (&mut bytes[32 + 8 * idx..]).put_u64_le(n_items);
-        }
-        (&mut bytes[96..]).put_u64_le(self.oldest);
-        seal_with_crc(&mut bytes);
-        bytes
+/// Encodes the seal of a segment; [`Segment::seal`](super::segment::Segment::seal) names the
+/// numbers.
+pub(super) fn encode_seal(numbers: [u64; SEAL_NUMBERS]) -> [u8; SEAL] {
+    let mut bytes = [0; SEAL];
+    bytes[..8].copy_from_slice(SEAL_MAGIC);
+    let mut rest = &mut bytes[8..];
+    for number in numbers {
+        rest.put_u64_le(number);
     }
+    seal_with_crc(&mut bytes);
+    bytes
+}
 
-    pub(super) fn decode(bytes: &[u8; SEAL], salt: u64) -> Option<Self> {
-        let (content, crc) = bytes.split_at(SEAL - 4);
-        if content[..8] != *SEAL_MAGIC
-            || (&content[8..]).get_u64_le() != salt
-            || (&crc[..]).get_u32_le() != crc32fast::hash(content)
-        {
-            return None;
-        }
-        Some(Self {
-            end: (&content[16..]).get_u64_le(),
-            last: (&content[24..]).get_u64_le(),
-            counts: std::array::from_fn(|idx| (&content[32 + 8 * idx..]).get_u64_le()),
-            oldest: (&content[96..]).get_u64_le(),
-        })
-    }
+pub(super) fn decode_seal(bytes: &[u8; SEAL]) -> Option<[u64; SEAL_NUMBERS]> {
+    let (content, mut crc) = bytes.split_at(SEAL - 4);
+    let mut numbers = content.strip_prefix(SEAL_MAGIC)?;
+    let is_intact = crc.get_u32_le() == crc32fast::hash(content);
+    is_intact.then(|| std::array::from_fn(|_| numbers.get_u64_le()))
 }
 
 impl RecordHead {

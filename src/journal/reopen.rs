@@ -10,8 +10,7 @@ use super::format::{
 use super::progress::CursorRead;
 use super::recover::{Hole, Scan, scan};
 use super::segment::{
-    FileFault, RecordKind, Segment, consumed_below, first_of, heads_of, is_for, read_head,
-    read_leniently, read_seal, seal,
+    FileFault, RecordKind, Segment, consumed_below, first_of, is_for, read_head, read_leniently,
 };
 use super::storage::{Storage, StoredFile};
 use crate::telemetry::{JournalDamaged, Telemetry};
@@ -284,23 +283,15 @@ impl<'a> Recovery<'a> {
         };
         self.next_group = self.next_group.max(head.group);
         self.next_sequence = self.next_sequence.max(head.first);
-        let sealed = read_seal(&*file, head.salt).filter(|seal| seal.end <= n_file_bytes);
-        if let (Some(next), Some(seal)) = (next, sealed) {
-            let sealed = Segment {
-                end: seal.end,
-                next: seal.last + 1,
-                counts: seal.counts,
-                oldest: seal.oldest,
-                ..segment.clone()
-            };
-            if self.take_sealed(storage, &sealed) {
-                self.next_sequence = self.next_sequence.max(sealed.next);
-                // A segment has at most as many groups as records.
-                self.next_group = self.next_group.max(head.group + sealed.next - head.first);
-                self.missing(sealed.next..next, &sealed.name);
-                self.segments.push(sealed);
-                return Ok(());
-            }
+        if let (Some(next), Some(sealed)) = (next, segment.sealed(&*file))
+            && self.take_sealed(&sealed)
+        {
+            self.next_sequence = self.next_sequence.max(sealed.next);
+            // A segment has at most as many groups as records.
+            self.next_group = self.next_group.max(head.group + sealed.next - head.first);
+            self.missing(sealed.next..next, &sealed.name);
+            self.segments.push(sealed);
+            return Ok(());
         }
         let n_bytes = usize::try_from(n_file_bytes.saturating_sub(RECORDS_AT)).unwrap_or(0);
         let bytes = read_leniently(&*file, RECORDS_AT, n_bytes);
@@ -320,32 +311,18 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// Counts the undelivered records of a finished segment from its seal, or, if some records are
-    /// consumed, from their heads. Returns false if these heads are not all readable.
-    fn take_sealed(&mut self, storage: &dyn Storage, segment: &Segment) -> bool {
+    /// Counts the undelivered records of a finished segment from its seal. Returns false if an
+    /// outlet has consumed only some of them, so that the records must be read.
+    fn take_sealed(&mut self, segment: &Segment) -> bool {
         let range = segment.head.first..segment.next;
         let rests = OUTLETS.map(|outlet| self.delivered.to(outlet.index()).rest_of(&range));
-        if rests.iter().all(|rest| rest.is_empty() || rest[0] == range) {
-            // If all records are delivered, scoring may need them.
-            if self.delivered.rest_of(&range).is_empty() {
-                return true;
-            }
+        let is_known = rests.iter().all(|rest| rest.is_empty() || rest[0] == range);
+        // Scoring may need a segment whose records are all delivered.
+        if is_known && !self.delivered.rest_of(&range).is_empty() {
             let counts = rests.map(|rest| if rest.is_empty() { NONE } else { segment.counts });
             self.waits(counts, segment.end - RECORDS_AT, segment.oldest);
-            return true;
         }
-        let heads = heads_of(storage, segment).unwrap_or_default();
-        let sequences = heads.iter().map(|(_, head)| head.sequence);
-        let end = heads
-            .last()
-            .map(|(offset, head)| offset + head.n_bytes() as u64);
-        let is_whole = end == Some(segment.end) && sequences.eq(range);
-        if is_whole {
-            for (_, head) in &heads {
-                self.take_head(head);
-            }
-        }
-        is_whole
+        is_known
     }
 
     fn take_head(&mut self, head: &RecordHead) {
@@ -421,7 +398,7 @@ impl<'a> Recovery<'a> {
         }
         let cut = file
             .set_len(segment.end)
-            .and_then(|()| seal(file, segment))
+            .and_then(|()| segment.seal(file))
             .and_then(|()| file.sync());
         match cut {
             Ok(()) => segment.size = segment.end,

@@ -5,8 +5,8 @@ use std::io;
 use std::sync::Arc;
 
 use super::format::{
-    HEADS_AT, Outlet, RECORD_HEAD, RECORDS_AT, RecordHead, SEAL, SEAL_AT, SEGMENT_HEAD, Seal,
-    SegmentHead, SignalCounts, UnusableHead,
+    HEADS_AT, Outlet, RECORD_HEAD, RECORDS_AT, RecordHead, SEAL, SEAL_AT, SEGMENT_HEAD,
+    SegmentHead, SignalCounts, UnusableHead, decode_seal, encode_seal,
 };
 use super::storage::{Storage, StoredFile};
 use crate::sync::Mutex;
@@ -61,6 +61,33 @@ pub(super) struct Segment {
     pub(super) is_delivered: bool,
 }
 
+impl Segment {
+    /// Writes a summary of the finished segment, so that the next start can skip its records. The
+    /// seal contains the salt, so that the seal of an earlier use does not make a recycled file
+    /// look finished.
+    pub(super) fn seal(&self, file: &dyn StoredFile) -> io::Result<()> {
+        let [a, b, c, d, e, f, g, h] = self.counts;
+        let (salt, last) = (self.head.salt, self.next.saturating_sub(1));
+        let numbers = [salt, self.end, last, a, b, c, d, e, f, g, h, self.oldest];
+        file.write_at(&[&encode_seal(numbers)], SEAL_AT)
+    }
+
+    /// Returns the segment as its seal describes it; `None` if the segment is not finished or the
+    /// seal is damaged.
+    pub(super) fn sealed(&self, file: &dyn StoredFile) -> Option<Self> {
+        let mut bytes = [0; SEAL];
+        file.read_at(&mut bytes, SEAL_AT).ok()?;
+        let [salt, end, last, counts @ .., oldest] = decode_seal(&bytes)?;
+        (salt == self.head.salt && end <= self.size).then(|| Self {
+            end,
+            next: last + 1,
+            counts,
+            oldest,
+            ..self.clone()
+        })
+    }
+}
+
 /// The segments in order, shared with the readers.
 pub(super) type Index = Arc<Mutex<Vec<Segment>>>;
 
@@ -96,16 +123,6 @@ pub(super) fn write_heads(file: &dyn StoredFile, head: &SegmentHead) -> io::Resu
     Ok(())
 }
 
-pub(super) fn seal(file: &dyn StoredFile, segment: &Segment) -> io::Result<()> {
-    let seal = Seal {
-        end: segment.end,
-        last: segment.next.saturating_sub(1),
-        counts: segment.counts,
-        oldest: segment.oldest,
-    };
-    file.write_at(&[&seal.encode(segment.head.salt)], SEAL_AT)
-}
-
 /// Reads a segment's head from either of its offsets.
 pub(super) fn read_head(file: &dyn StoredFile) -> Result<SegmentHead, UnusableHead> {
     let mut outcome = Err(UnusableHead::Damaged);
@@ -119,13 +136,6 @@ pub(super) fn read_head(file: &dyn StoredFile) -> Result<SegmentHead, UnusableHe
         }
     }
     outcome
-}
-
-/// Reads a segment's seal; `None` if the segment is not finished or the seal is damaged.
-pub(super) fn read_seal(file: &dyn StoredFile, salt: u64) -> Option<Seal> {
-    let mut bytes = [0; SEAL];
-    let n_read = file.read_at(&mut bytes, SEAL_AT).ok()?;
-    Seal::decode(&bytes, salt).filter(|_| n_read == SEAL)
 }
 
 /// Returns the heads of a segment's records, each with its offset, up to the first unreadable head.

@@ -15,7 +15,7 @@ use super::format::{
 };
 use super::progress::{CURSOR, CursorFile, CursorRead, Progress};
 use super::reopen::{OpenError, Recovered, recover};
-use super::segment::{FileFault, Index, Segment, seal, segment_name, write_heads};
+use super::segment::{FileFault, Index, Segment, segment_name, write_heads};
 use super::storage::{Storage, StoredFile};
 use crate::sync::Mutex;
 
@@ -406,7 +406,7 @@ impl Store {
         };
         self.progress.finished(segment.head.first..segment.next);
         // Ignore an error: without a seal, the next start reads the whole segment.
-        let _ = seal(&*file, &segment);
+        let _ = segment.seal(&*file);
         if std::mem::take(&mut self.is_unsynced) {
             file.sync().map_err(|error| {
                 failure(FileFault {
