@@ -26,6 +26,12 @@ pub(super) enum OpenError {
     FileFault(FileFault),
 }
 
+impl From<FileFault> for OpenError {
+    fn from(fault: FileFault) -> Self {
+        Self::FileFault(fault)
+    }
+}
+
 /// Damage to acknowledged records.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Damage {
@@ -140,7 +146,7 @@ pub(super) fn recover<'a>(
         if is_consumed {
             storage
                 .remove(&candidate.name)
-                .map_err(fault(&candidate.name))?;
+                .map_err(FileFault::of(&candidate.name))?;
             continue;
         }
         next = candidate.first;
@@ -160,7 +166,7 @@ pub(super) fn recover<'a>(
     for (candidate, next) in kept.into_iter().zip(nexts) {
         recovery.take(storage, candidate, next)?;
     }
-    storage.sync().map_err(fault("."))?;
+    storage.sync().map_err(FileFault::of("."))?;
     recovery.finish();
     Ok(recovery)
 }
@@ -175,11 +181,11 @@ fn counts_of(head: &RecordHead) -> SignalCounts {
 
 fn candidates(storage: &dyn Storage) -> Result<Vec<Candidate>, OpenError> {
     let mut candidates = Vec::new();
-    for name in storage.names().map_err(fault("."))? {
+    for name in storage.names().map_err(FileFault::of("."))? {
         let Some(first) = first_of(&name) else {
             continue;
         };
-        let file = storage.open(&name).map_err(fault(&name))?;
+        let file = storage.open(&name).map_err(FileFault::of(&name))?;
         let head = read_head(&*file);
         if let Err(UnusableHead::OtherVersion(version)) = head {
             return Err(OpenError::OtherVersion(version));
@@ -193,11 +199,6 @@ fn candidates(storage: &dyn Storage) -> Result<Vec<Candidate>, OpenError> {
     }
     candidates.sort_by_key(|candidate| candidate.first);
     Ok(candidates)
-}
-
-fn fault(file: &str) -> impl FnOnce(std::io::Error) -> OpenError {
-    let file = file.to_owned();
-    move |error| OpenError::FileFault(FileFault { file, error })
 }
 
 /// A log during its recovery. [`recover`] returns it ready for new records.
@@ -262,13 +263,13 @@ impl<'a> Recovery<'a> {
             file,
             head,
         } = candidate;
-        let n_file_bytes = file.n_bytes().map_err(fault(&name))?;
+        let n_file_bytes = file.n_bytes().map_err(FileFault::of(&name))?;
         let head = match head {
             Ok(head) if head.first == first => head,
             _ => {
                 // Without the salt, records cannot be distinguished from other bytes.
                 self.unreadable(&name, &*file, n_file_bytes, first, next);
-                return storage.remove(&name).map_err(fault(&name));
+                return Ok(storage.remove(&name).map_err(FileFault::of(&name))?);
             }
         };
         let mut segment = Segment {
@@ -305,7 +306,9 @@ impl<'a> Recovery<'a> {
             self.cut(&*file, &mut segment, &scan)?;
         }
         if scan.records.is_empty() {
-            return storage.remove(&segment.name).map_err(fault(&segment.name));
+            return Ok(storage
+                .remove(&segment.name)
+                .map_err(FileFault::of(&segment.name))?);
         }
         self.segments.push(segment);
         Ok(())
@@ -404,7 +407,7 @@ impl<'a> Recovery<'a> {
             Ok(()) => segment.size = segment.end,
             // If the disk is full, the file is not cut. Readers accept the longer file.
             Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {}
-            Err(error) => return Err(fault(&segment.name)(error)),
+            Err(error) => return Err(FileFault::of(&segment.name)(error).into()),
         }
         Ok(())
     }

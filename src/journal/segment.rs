@@ -97,6 +97,13 @@ pub(super) struct FileFault {
     pub(super) error: io::Error,
 }
 
+impl FileFault {
+    pub(super) fn of(file: &str) -> impl FnOnce(io::Error) -> Self {
+        let file = file.to_owned();
+        move |error| Self { file, error }
+    }
+}
+
 impl fmt::Display for FileFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.file, self.error)

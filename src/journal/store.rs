@@ -123,6 +123,11 @@ pub(super) struct AppendFailure {
     pub(super) fault: Option<FileFault>,
 }
 
+const FULL: AppendFailure = AppendFailure {
+    error: AppendError::Full,
+    fault: None,
+};
+
 #[derive(Debug)]
 pub(super) struct Store {
     storage: Arc<dyn Storage>,
@@ -132,7 +137,8 @@ pub(super) struct Store {
     tail: Option<Arc<dyn StoredFile>>,
     /// True if the tail has records that were not synced.
     is_unsynced: bool,
-    spares: Vec<(String, u64)>,
+    /// Consumed segments of the usual size, to be recycled.
+    spares: Vec<String>,
     /// Records that were evicted since the last [`Store::take_lost`].
     lost: Vec<LostRecord>,
     next_sequence: u64,
@@ -149,12 +155,7 @@ impl Store {
         settings: LogSettings,
         rng: fastrand::Rng,
     ) -> Result<(Self, Recovered), OpenError> {
-        let (cursor, read) = CursorFile::open(&*storage).map_err(|error| {
-            OpenError::FileFault(FileFault {
-                file: CURSOR.to_owned(),
-                error,
-            })
-        })?;
+        let (cursor, read) = CursorFile::open(&*storage).map_err(FileFault::of(CURSOR))?;
         if let CursorRead::OtherVersion(version) = read {
             return Err(OpenError::OtherVersion(version));
         }
@@ -228,7 +229,11 @@ impl Store {
     /// Returns the bytes of all segments and spares.
     pub(super) fn used(&self) -> u64 {
         let segments: u64 = self.index.lock().iter().map(|segment| segment.size).sum();
-        segments + self.spares.iter().map(|(_, size)| size).sum::<u64>()
+        segments + self.spares.len() as u64 * self.settings.segment_size
+    }
+
+    fn left(&self) -> u64 {
+        self.settings.max_size.saturating_sub(self.used())
     }
 
     /// Returns the bytes of the largest record that can be appended.
@@ -266,7 +271,8 @@ impl Store {
         });
         let group = &records[..fitting.count()];
         if let Err(fault) = self.write_group(group) {
-            return Err(self.abandon_tail(fault));
+            self.abandon_tail();
+            return Err(fault.into());
         }
         let sequences = self.next_sequence..self.next_sequence + group.len() as u64;
         if let Some(segment) = self.index.lock().last_mut() {
@@ -329,16 +335,13 @@ impl Store {
         let written = file.write_at(&slices, segment.end);
         let synced = written.and_then(|()| if self.settings.sync { file.sync() } else { Ok(()) });
         self.is_unsynced |= !self.settings.sync;
-        synced.map_err(|error| FileFault {
-            file: segment.name,
-            error,
-        })
+        synced.map_err(FileFault::of(&segment.name))
     }
 
     /// Abandons the tail after a failed write or sync. Cuts the segment back to the records that
     /// were appended earlier and never writes to it again, because a later sync of the same file
     /// could succeed without the bytes.
-    fn abandon_tail(&mut self, fault: FileFault) -> AppendFailure {
+    fn abandon_tail(&mut self) {
         if let Some(file) = self.tail.take() {
             let mut index = self.index.lock();
             if let Some(segment) = index.last_mut() {
@@ -354,7 +357,6 @@ impl Store {
         }
         self.is_unsynced = false;
         self.next_group += 1;
-        failure(fault)
     }
 
     // === segments ===
@@ -364,10 +366,7 @@ impl Store {
         let least = RECORDS_AT + n_bytes;
         // The tail stays open, because a smaller record may fit.
         if !self.settings.drops_oldest && !self.can_reclaim(least) {
-            return Err(AppendFailure {
-                error: AppendError::Full,
-                fault: None,
-            });
+            return Err(FULL);
         }
         self.finish_tail()?;
         let head = SegmentHead {
@@ -376,11 +375,10 @@ impl Store {
             salt: self.rng.u64(..),
         };
         let name = segment_name(head.first);
-        let (file, size) = match self.spares.iter().position(|(_, size)| *size >= least) {
-            Some(idx) => {
-                let (spare, size) = self.spares.swap_remove(idx);
-                (self.recycle(&spare, &name, &head)?, size)
-            }
+        let usual = self.settings.segment_size;
+        let spare = if usual >= least { self.spares.pop() } else { None };
+        let (file, size) = match spare {
+            Some(spare) => (self.recycle(&spare, &name, &head)?, usual),
             None => self.make(&name, &head, least, arrived)?,
         };
         self.tail = Some(file);
@@ -408,15 +406,9 @@ impl Store {
         // Ignore an error: without a seal, the next start reads the whole segment.
         let _ = segment.seal(&*file);
         if std::mem::take(&mut self.is_unsynced) {
-            file.sync().map_err(|error| {
-                failure(FileFault {
-                    file: segment.name,
-                    error,
-                })
-            })
-        } else {
-            Ok(())
+            file.sync().map_err(FileFault::of(&segment.name))?;
         }
+        Ok(())
     }
 
     /// Recycles a consumed segment. Its blocks are already allocated, so a sync writes only data.
@@ -433,14 +425,11 @@ impl Store {
             self.storage.sync()?;
             Ok(file)
         });
-        recycled.map_err(|error| {
+        Ok(recycled.map_err(|error| {
             let _ = self.storage.remove(spare);
             let _ = self.storage.remove(name);
-            failure(FileFault {
-                file: name.to_owned(),
-                error,
-            })
-        })
+            FileFault::of(name)(error)
+        })?)
     }
 
     /// Creates a segment of the usual size, or a larger one for a large record, or a smaller one if
@@ -452,66 +441,54 @@ impl Store {
         least: u64,
         arrived: u64,
     ) -> Result<(Arc<dyn StoredFile>, u64), AppendFailure> {
-        if self.settings.max_size.saturating_sub(self.used()) < least {
-            self.drop_spares();
-        }
         // First evict records that only scoring needs, because scoring must never make the log
-        // refuse telemetry.
-        while self.settings.max_size.saturating_sub(self.used()) < least
-            && self.release_oldest(arrived)
+        // refuse telemetry. An evicted segment may become a spare, which frees no bytes, so it goes
+        // next. It is not recycled, because a reader may be reading it.
+        while self.left() < least
+            && (self.drop_spare()
+                || self.release_oldest(arrived)
+                || self.settings.drops_oldest && self.drop_oldest(arrived))
         {}
-        while self.settings.drops_oldest
-            && self.settings.max_size.saturating_sub(self.used()) < least
-            && self.drop_oldest(arrived)
-        {}
-        let free = self.settings.max_size.saturating_sub(self.used());
+        let free = self.left();
         if free < least {
-            return Err(AppendFailure {
-                error: AppendError::Full,
-                fault: None,
-            });
+            return Err(FULL);
         }
         let usual = self.settings.segment_size.max(least).min(free);
-        let sizes = [usual, LEAST_SEGMENT.max(least).min(usual), least];
-        let mut last = None;
-        for size in sizes {
-            let made = self.storage.create(name).and_then(|file| {
-                file.allocate(size)?;
-                write_heads(&*file, head)?;
-                file.sync()?;
-                self.storage.sync()?;
-                Ok(file)
-            });
-            match made {
-                Ok(file) => return Ok((file, size)),
-                Err(error) => {
-                    let _ = self.storage.remove(name);
-                    let has_spares = !self.spares.is_empty();
-                    self.drop_spares();
-                    let failed = failure(FileFault {
-                        file: name.to_owned(),
-                        error,
-                    });
-                    let is_full = failed.error == AppendError::DiskFull;
-                    last = Some(failed);
-                    if !is_full && !has_spares {
-                        break;
-                    }
-                }
-            }
-        }
-        Err(last.unwrap_or(AppendFailure {
-            error: AppendError::DiskFailed,
-            fault: None,
-        }))
+        let made = self.create(name, head, usual).or_else(|_| {
+            // The disk may be full.
+            while self.drop_spare() {}
+            self.create(name, head, LEAST_SEGMENT.max(least).min(usual))
+        });
+        let made = made.or_else(|_| self.create(name, head, least));
+        Ok(made.map_err(FileFault::of(name))?)
     }
 
-    fn drop_spares(&mut self) {
-        for (name, _) in self.spares.drain(..) {
-            // If a file cannot be removed, the next start finds its records consumed and removes
-            // it.
-            let _ = self.storage.remove(&name);
-        }
+    fn create(
+        &self,
+        name: &str,
+        head: &SegmentHead,
+        size: u64,
+    ) -> io::Result<(Arc<dyn StoredFile>, u64)> {
+        let made = self.storage.create(name).and_then(|file| {
+            file.allocate(size)?;
+            write_heads(&*file, head)?;
+            file.sync()?;
+            self.storage.sync()?;
+            Ok((file, size))
+        });
+        made.inspect_err(|_| {
+            let _ = self.storage.remove(name);
+        })
+    }
+
+    /// Removes the newest spare. Returns false if there is none.
+    fn drop_spare(&mut self) -> bool {
+        let Some(name) = self.spares.pop() else {
+            return false;
+        };
+        // If a file cannot be removed, the next start finds its records consumed and removes it.
+        let _ = self.storage.remove(&name);
+        true
     }
 
     /// Tries to create a segment, to check whether the disk works again.
@@ -523,9 +500,11 @@ impl Store {
     }
 }
 
-fn failure(fault: FileFault) -> AppendFailure {
-    AppendFailure {
-        error: AppendError::of(&fault.error),
-        fault: Some(fault),
+impl From<FileFault> for AppendFailure {
+    fn from(fault: FileFault) -> Self {
+        Self {
+            error: AppendError::of(&fault.error),
+            fault: Some(fault),
+        }
     }
 }

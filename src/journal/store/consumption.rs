@@ -1,8 +1,6 @@
 //! Decides which segments a log removes: delivered segments that scoring does not need or that
 //! exceed the share of scoring. A full log of scores also removes its oldest segments.
 
-use std::io;
-
 use super::{LostRecord, MAX_SPARES, NEEDED_SHARE, Store};
 use crate::journal::format::Needed;
 use crate::journal::progress::CURSOR;
@@ -62,7 +60,9 @@ impl Store {
     /// Writes the cursor if anything changed, and removes consumed segments that scoring does not
     /// need.
     pub(in crate::journal) fn settle(&mut self, unix_nanos: u64) -> Result<(), FileFault> {
-        self.progress.write(unix_nanos).map_err(cursor_fault)?;
+        self.progress
+            .write(unix_nanos)
+            .map_err(FileFault::of(CURSOR))?;
         self.mark_delivered();
         let delivered = self.delivered();
         // Retain segments that only scoring needs, newest first, within the share of scoring.
@@ -88,11 +88,13 @@ impl Store {
         }
         if released.from > 0 {
             self.progress.release(released);
-            self.progress.write(unix_nanos).map_err(cursor_fault)?;
+            self.progress
+                .write(unix_nanos)
+                .map_err(FileFault::of(CURSOR))?;
         }
         // Make the cursor durable first: the next start treats a missing segment above the cursor
         // as damage.
-        self.progress.sync().map_err(cursor_fault)?;
+        self.progress.sync().map_err(FileFault::of(CURSOR))?;
         self.remove(done);
         Ok(())
     }
@@ -126,7 +128,6 @@ impl Store {
         // missing, but its records need no delivery.
         let _ = self.progress.write_durably(unix_nanos);
         self.remove(vec![oldest]);
-        self.drop_spares();
         true
     }
 
@@ -151,8 +152,6 @@ impl Store {
         // damage.
         let _ = self.progress.write_durably(unix_nanos);
         self.remove(vec![oldest]);
-        // A reader may be reading the segment, so do not recycle its file.
-        self.drop_spares();
         true
     }
 
@@ -165,7 +164,7 @@ impl Store {
             self.index.lock().retain(|other| other.name != segment.name);
             let is_usual = segment.size == self.settings.segment_size;
             if is_usual && self.spares.len() < MAX_SPARES {
-                self.spares.push((segment.name, segment.size));
+                self.spares.push(segment.name);
             } else {
                 let _ = self.storage.remove(&segment.name);
             }
@@ -181,23 +180,10 @@ impl Store {
             && let Err(error) = file.sync()
         {
             let name = self.index.lock().last().map(|segment| segment.name.clone());
-            let fault = FileFault {
-                file: name.unwrap_or_default(),
-                error,
-            };
-            return Err(self.abandon_tail(fault).fault.unwrap_or_else(|| FileFault {
-                file: String::new(),
-                error: io::ErrorKind::Other.into(),
-            }));
+            self.abandon_tail();
+            return Err(FileFault::of(&name.unwrap_or_default())(error));
         }
         self.is_unsynced = false;
-        self.progress.sync().map_err(cursor_fault)
-    }
-}
-
-fn cursor_fault(error: io::Error) -> FileFault {
-    FileFault {
-        file: CURSOR.to_owned(),
-        error,
+        self.progress.sync().map_err(FileFault::of(CURSOR))
     }
 }
