@@ -1,11 +1,12 @@
-//! Decides which refusals of a log are logged (at most two lines a minute: refused, resumed), and
-//! when a full or failed disk is retried.
+//! Logs the refusals of a log (at most two lines a minute: refused, resumed), and decides when a
+//! full or failed disk is retried.
 
+use std::fmt::Display;
 use std::mem;
 use std::time::{Duration, Instant};
 
 use super::store::AppendError;
-use crate::telemetry::Throttled;
+use crate::telemetry::{JournalAccepting, JournalRefusing, Throttled};
 
 /// Delay before a full disk is retried.
 const FULL_RETRY: Duration = Duration::from_millis(250);
@@ -18,8 +19,9 @@ pub(super) fn retry_after(refusal: AppendError) -> Duration {
     }
 }
 
-#[derive(Debug, Default)]
 pub(super) struct Refusals {
+    log: &'static str,
+    capacity: u64,
     pub(super) current: Option<AppendError>,
     since: Option<Instant>,
     is_logged: bool,
@@ -27,17 +29,50 @@ pub(super) struct Refusals {
 }
 
 impl Refusals {
-    pub(super) fn begin(&mut self, error: AppendError, now: Instant) -> bool {
-        self.since = self.since.or(Some(now));
-        let is_new = self.current.replace(error) != Some(error);
-        let is_due = (is_new || !self.is_logged) && self.lines.ready((), now).is_some();
-        self.is_logged |= is_due;
-        is_due
+    pub(super) fn new(log: &'static str, capacity: u64) -> Self {
+        Self {
+            log,
+            capacity,
+            current: None,
+            since: None,
+            is_logged: false,
+            lines: Throttled::default(),
+        }
     }
 
-    pub(super) fn end(&mut self, now: Instant) -> Option<Duration> {
+    pub(super) fn begin(
+        &mut self,
+        error: AppendError,
+        why: Option<&dyn Display>,
+        size: u64,
+        now: Instant,
+    ) {
+        self.since = self.since.or(Some(now));
+        let is_new = self.current.replace(error) != Some(error);
+        if (is_new || !self.is_logged) && self.lines.ready((), now).is_some() {
+            self.is_logged = true;
+            JournalRefusing {
+                log: self.log,
+                state: error.as_str(),
+                why: why.map(ToString::to_string),
+                size,
+                capacity: self.capacity,
+            }
+            .emit();
+        }
+    }
+
+    pub(super) fn end(&mut self, now: Instant) {
         self.current = None;
-        let since = self.since.take()?;
-        mem::take(&mut self.is_logged).then(|| now.saturating_duration_since(since))
+        if let Some(since) = self.since.take()
+            && mem::take(&mut self.is_logged)
+        {
+            let after = now.saturating_duration_since(since);
+            JournalAccepting {
+                log: self.log,
+                after,
+            }
+            .emit();
+        }
     }
 }

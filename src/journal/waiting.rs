@@ -1,6 +1,5 @@
 //! The inbox of a log's writer thread.
 
-use std::fmt::{self, Debug};
 use std::time::Instant;
 
 use super::store::{AppendError, Record};
@@ -33,11 +32,5 @@ impl WaitingRecord {
     pub(super) fn refuse(self, error: AppendError) {
         drop(self.charge);
         (self.done)(Err(error));
-    }
-}
-
-impl Debug for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Message")
     }
 }

@@ -3,7 +3,7 @@
 //! because a restart would not repair a disk that blocks it.
 
 use std::collections::VecDeque;
-use std::fmt::{self, Debug};
+use std::fmt::{self, Debug, Display};
 use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,19 +18,16 @@ use otlp::span::PeerId;
 use super::consumed::N_OUTLETS;
 use super::format::{Needed, Outlet};
 use super::gathering::Gathering;
-use super::opening::{Clock, OpenedLog};
+use super::opening::{Clock, OpenedLog, OpenedStore};
 use super::progress::Progress;
 use super::refusals::{Refusals, retry_after};
-use super::resent::LastRecords;
+use super::resent::{AFTER_START, LastRecords};
 use super::segment_charges::SegmentCharges;
 use super::store::{AppendError, AppendFailure, LostRecord, Record, Store};
 use super::waiting::{Done, Message, WaitingRecord};
 use crate::fair::FairBudget;
 use crate::sync::Mutex;
-use crate::telemetry::{
-    JournalAccepting, JournalMetrics, JournalProgressUnwritten, JournalRefusing, MetricsPage,
-    Throttled,
-};
+use crate::telemetry::{JournalMetrics, JournalProgressUnwritten, MetricsPage, Throttled};
 
 /// Maximum number of messages in the thread's inbox. The receivers limit the bytes of requests, and
 /// the queues of scores limit the bytes of scores.
@@ -55,7 +52,6 @@ pub struct JournalLog {
     clock: Clock,
 }
 
-#[derive(Debug)]
 pub(super) struct LogShared {
     pub(super) metrics: JournalMetrics,
     /// Records that outlets consumed since the thread last read the list.
@@ -75,16 +71,7 @@ pub(super) struct LogShared {
     /// senders have space.
     refused_some: AtomicBool,
     opening: Mutex<Opening>,
-    losers: Mutex<Losers>,
-}
-
-#[derive(Default)]
-struct Losers(Vec<WhenLost>);
-
-impl Debug for Losers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Losers")
-    }
+    losers: Mutex<Vec<WhenLost>>,
 }
 
 /// A callback on the journal's thread for records that a full log has evicted.
@@ -95,15 +82,6 @@ pub type WhenOpen = Box<dyn FnOnce(&OpenedLog) + Send>;
 enum Opening {
     NotYet(Vec<WhenOpen>),
     Open(Arc<OpenedLog>),
-}
-
-impl Debug for Opening {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotYet(_) => "NotYet",
-            Self::Open(_) => "Open",
-        })
-    }
 }
 
 /// The state that the log's thread last published.
@@ -136,7 +114,7 @@ impl JournalLog {
     }
 
     pub fn when_lost(&self, when_lost: WhenLost) {
-        self.shared.losers.lock().0.push(when_lost);
+        self.shared.losers.lock().push(when_lost);
     }
 
     /// Returns an error if a record of this sender and of at least `n_bytes` would be refused.
@@ -243,6 +221,12 @@ impl JournalLog {
     }
 }
 
+impl Debug for LogShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LogShared")
+    }
+}
+
 impl LogShared {
     pub(super) fn new(metrics: JournalMetrics, max_size: u64) -> Self {
         Self {
@@ -269,9 +253,11 @@ impl LogShared {
         self.metrics.set_state(error.as_str());
     }
 
-    /// Marks the log as open, and runs the callbacks that wait for the opening.
-    pub(super) fn opened(&self, log: OpenedLog, last: (LastRecords, Instant), store: &Store) {
-        *self.last.lock() = Some(last);
+    /// Marks the log as open, and runs the callbacks that wait for the opening, before the first
+    /// record is appended.
+    pub(super) fn opened(&self, opened: OpenedStore, now: Instant) -> Store {
+        let OpenedStore { store, log, last } = opened;
+        *self.last.lock() = Some((last, now + AFTER_START));
         // The message of an earlier change was ignored, because the log was not open. Let the next
         // change send a message.
         self.has_changed.store(false, Relaxed);
@@ -282,7 +268,8 @@ impl LogShared {
                 when_open(&log);
             }
         }
-        self.set_status(None, store, &mut SegmentCharges::default());
+        self.set_status(None, &store, &mut SegmentCharges::default());
+        store
     }
 
     fn set_status(
@@ -354,13 +341,13 @@ impl LogWriter {
         refusals: Refusals,
     ) -> Self {
         Self {
+            refusals_of_some: Refusals::new(shared.metrics.log(), store.capacity()),
             store,
             charges: SegmentCharges::default(),
             inbox,
             shared,
             clock,
             refusals,
-            refusals_of_some: Refusals::default(),
             sync_at: None,
             probe_at: None,
             touch_at: None,
@@ -475,7 +462,7 @@ impl LogWriter {
         let appended = self.store.append(&records);
         let lost = self.store.take_lost();
         if !lost.is_empty() {
-            for when_lost in &self.shared.losers.lock().0 {
+            for when_lost in &*self.shared.losers.lock() {
                 when_lost(&lost);
             }
         }
@@ -528,25 +515,14 @@ impl LogWriter {
             AppendError::Full => None,
             AppendError::DiskFull | AppendError::DiskFailed => Some(now + retry_after(error)),
         };
-        if self.refusals.begin(error, now) {
-            JournalRefusing {
-                log: self.shared.metrics.log(),
-                state: error.as_str(),
-                why: fault.map(|fault| fault.to_string()),
-                size: self.store.used(),
-                capacity: self.store.capacity(),
-            }
-            .emit();
-        }
+        let why = fault.as_ref().map(|fault| fault as &dyn Display);
+        self.refusals.begin(error, why, self.store.used(), now);
         error
     }
 
     fn resumed(&mut self, now: Instant) {
         self.probe_at = None;
-        if let Some(after) = self.refusals.end(now) {
-            let log = self.shared.metrics.log();
-            JournalAccepting { log, after }.emit();
-        }
+        self.refusals.end(now);
     }
 
     fn touch(&mut self) {
@@ -599,20 +575,13 @@ impl LogWriter {
 
     fn say_if_some_are_refused(&mut self) {
         let (now, _) = (self.clock)();
-        let log = self.shared.metrics.log();
-        if !self.shared.refused_some.load(Relaxed) {
-            if let Some(after) = self.refusals_of_some.end(now) {
-                JournalAccepting { log, after }.emit();
-            }
-        } else if self.refusals_of_some.begin(AppendError::Full, now) {
-            JournalRefusing {
-                log,
-                state: "full",
-                why: Some("only for the senders that use most of the journal".to_owned()),
-                size: self.store.used(),
-                capacity: self.store.capacity(),
-            }
-            .emit();
+        if self.shared.refused_some.load(Relaxed) {
+            let why = "only for the senders that use most of the journal";
+            let used = self.store.used();
+            self.refusals_of_some
+                .begin(AppendError::Full, Some(&why), used, now);
+        } else {
+            self.refusals_of_some.end(now);
         }
     }
 

@@ -56,7 +56,8 @@ fn start(disk: &ModelDisk, name: &'static str, is_scored: bool) -> (JournalLog, 
     let shared = Arc::new(shared);
     let (sender, inbox) = sync_channel(64);
     let log = JournalLog::new(sender, Arc::clone(&shared), clock);
-    let writer = LogWriter::new(store, inbox, shared, clock, Refusals::default());
+    let refusals = Refusals::new(name, SETTINGS.max_size);
+    let writer = LogWriter::new(store, inbox, shared, clock, refusals);
     (log, thread::spawn(move || writer.run()))
 }
 
