@@ -42,18 +42,18 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-pub use format::{Needed, Outlet, SignalCounts, request_counts};
+pub use format::{Needed, Outlet, SignalCounts, is_segment, request_counts};
 pub use judged::JudgedMarks;
 pub use opening::{Clock, JournalError, JournalFolder, LogContents, OpenedLog, Past};
 pub use reader::{LogReader, Stored, Stretch};
 pub use segment::RecordKind;
+pub use storage::is_in_memory;
 pub use store::{AppendError, LogSettings, LostRecord, Record};
 pub use survey::{
-    JournalSurvey, LogSurvey, SegmentRequest, SurveyedSegment, is_segment, segment_requests, survey,
+    JournalSurvey, LogSurvey, SegmentRequest, SurveyedSegment, segment_requests, survey,
 };
 pub use ticket::{Ledger, Ticket};
 pub use waiting::Done;
@@ -65,11 +65,6 @@ use opening::Opener;
 const REQUESTS: &str = "requests";
 
 const SCORES: &str = "scores";
-
-/// Returns true if the folder of a journal is in memory, so that a reboot loses its requests.
-pub fn is_in_memory(directory: &Path) -> bool {
-    storage::is_in_memory(directory)
-}
 
 /// Owns a log's thread and keeps the journal's folder locked.
 #[derive(Debug)]

@@ -224,7 +224,7 @@ impl SegmentHead {
     }
 }
 
-pub(super) fn is_segment(bytes: &[u8]) -> bool {
+pub fn is_segment(bytes: &[u8]) -> bool {
     bytes.starts_with(SEGMENT_MAGIC)
 }
 

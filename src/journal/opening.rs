@@ -202,8 +202,13 @@ impl OpenedLog {
     }
 
     fn reads(&self, wanted: Wanted) -> LogReader {
-        let (storage, damaged) = (Arc::clone(&self.storage), Arc::clone(&self.damaged));
-        LogReader::new(storage, damaged, Arc::clone(&self.index), wanted)
+        LogReader {
+            storage: Arc::clone(&self.storage),
+            damaged: Arc::clone(&self.damaged),
+            index: Arc::clone(&self.index),
+            wanted,
+            position: None,
+        }
     }
 }
 

@@ -59,16 +59,16 @@ pub(super) enum Wanted {
 
 #[derive(Debug)]
 pub struct LogReader {
-    storage: Arc<dyn Storage>,
-    damaged: Arc<dyn Storage>,
-    index: Index,
-    wanted: Wanted,
-    position: Option<Position>,
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) damaged: Arc<dyn Storage>,
+    pub(super) index: Index,
+    pub(super) wanted: Wanted,
+    pub(super) position: Option<Position>,
 }
 
 /// The end of the last read.
 #[derive(Debug)]
-struct Position {
+pub(super) struct Position {
     sequence: u64,
     name: String,
     file: Arc<dyn StoredFile>,
@@ -76,21 +76,6 @@ struct Position {
 }
 
 impl LogReader {
-    pub(super) fn new(
-        storage: Arc<dyn Storage>,
-        damaged: Arc<dyn Storage>,
-        index: Index,
-        wanted: Wanted,
-    ) -> Self {
-        Self {
-            storage,
-            damaged,
-            index,
-            wanted,
-            position: None,
-        }
-    }
-
     /// Reads records from `from` up to but excluding `to`, until they have `max_bytes` or more.
     ///
     /// # Errors

@@ -111,7 +111,7 @@ impl Storage for Folder {
 
 /// Returns true if a folder, or its nearest existing parent, is in memory. Then a reboot, or the
 /// end of a container's pod, loses the content.
-pub(super) fn is_in_memory(path: &Path) -> bool {
+pub fn is_in_memory(path: &Path) -> bool {
     const TMPFS: i128 = 0x0102_1994;
     const RAMFS: i128 = 0x8584_58f6;
     let file_system = path.ancestors().find_map(|path| {

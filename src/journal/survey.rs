@@ -256,10 +256,6 @@ pub struct SegmentRequest {
     pub body: bytes::Bytes,
 }
 
-pub fn is_segment(bytes: &[u8]) -> bool {
-    super::format::is_segment(bytes)
-}
-
 /// Returns all intact requests in the bytes of a segment, delivered or not; `None` if its head is
 /// damaged or of another version.
 pub fn segment_requests(bytes: &bytes::Bytes) -> Option<Vec<SegmentRequest>> {

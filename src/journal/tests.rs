@@ -241,7 +241,13 @@ fn reader_for(store: &Store, outlet: Outlet, reported: &Arc<Mutex<Consumed>>) ->
 
 fn reads(store: &Store, wanted: Wanted) -> LogReader {
     let (storage, index) = store.segments();
-    LogReader::new(storage, Arc::new(ModelDisk::default()), index, wanted)
+    LogReader {
+        storage,
+        damaged: Arc::new(ModelDisk::default()),
+        index,
+        wanted,
+        position: None,
+    }
 }
 
 const ALL_KEPT: [Survival; 6] = [
