@@ -49,12 +49,11 @@ pub use format::{Needed, Outlet, SignalCounts, is_segment, request_counts};
 pub use judged::JudgedMarks;
 pub use opening::{Clock, JournalError, JournalFolder, LogContents, OpenedLog, Past};
 pub use reader::{LogReader, Stored, Stretch};
+pub use reopen::SurveyedSegment;
 pub use segment::RecordKind;
 pub use storage::is_in_memory;
 pub use store::{AppendError, LogSettings, LostRecord, Record};
-pub use survey::{
-    JournalSurvey, LogSurvey, SegmentRequest, SurveyedSegment, segment_requests, survey,
-};
+pub use survey::{JournalSurvey, LogSurvey, SegmentRequest, segment_requests, survey};
 pub use ticket::{Ledger, Ticket};
 pub use waiting::Done;
 pub use writer::{JournalLog, WhenLost, WhenOpen};

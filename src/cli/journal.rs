@@ -59,7 +59,7 @@ fn print(survey: &JournalSurvey, folder: &str, streams: &mut Streams<'_>) -> io:
     print_segments(&survey.requests, REQUESTS, out)?;
     if !survey.scores.segments.is_empty() {
         let scores = waiting(&survey.scores, ["batch", "batches"], |log| {
-            let n_scores = log.segments.iter().map(|segment| segment.n_waiting_items);
+            let n_scores = log.segments.iter().flat_map(|segment| segment.waiting);
             let n_scores = usize::try_from(n_scores.sum::<u64>()).unwrap_or(usize::MAX);
             counted(n_scores, "score", "scores")
         });

@@ -226,7 +226,12 @@ impl LogReader {
                     1 => missing(segment, &scan),
                     _ => hole.counts,
                 }),
-                copy: set_aside(&*self.damaged, &segment.name, position.offset, evidence),
+                copy: set_aside(
+                    Some(&*self.damaged),
+                    &segment.name,
+                    position.offset,
+                    evidence,
+                ),
                 ..Damage::default()
             }
         };

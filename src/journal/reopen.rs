@@ -1,13 +1,15 @@
 //! Recovers a log from its folder: the segments, their undelivered records, and the missing
-//! records. Copies damaged bytes aside. Damage never makes recovery fail.
+//! records. Copies damaged bytes aside. Damage never makes recovery fail. A survey of the folder
+//! is a recovery that reads every segment and changes nothing.
 
+use std::io::ErrorKind;
 use std::ops::Range;
 
 use super::consumed::{Delivered, N_OUTLETS, n_records};
 use super::format::{
     Needed, OUTLETS, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, UnusableHead, add_counts,
 };
-use super::progress::CursorRead;
+use super::progress::{CURSOR, CursorFile, CursorRead};
 use super::recover::{Hole, Scan, scan};
 use super::segment::{
     FileFault, RecordKind, Segment, consumed_below, first_of, is_for, read_head, read_leniently,
@@ -93,6 +95,22 @@ pub(super) struct Recovered {
     pub is_past_whole: bool,
 }
 
+/// The records of a segment that a recovery has read.
+#[derive(Debug, Clone, Default)]
+pub struct SurveyedSegment {
+    pub name: String,
+    /// The size of the file in bytes.
+    pub size: u64,
+    pub n_requests: usize,
+    /// Number of undelivered records. Marks and requests that are only scored do not count.
+    pub n_waiting: usize,
+    pub n_waiting_bytes: u64,
+    /// Undelivered spans, log records and metric points; in a log of scores, scores by queue.
+    pub waiting: SignalCounts,
+    /// Arrival of the oldest undelivered record in Unix nanoseconds.
+    pub oldest: Option<u64>,
+}
+
 impl Recovered {
     fn add(&mut self, counts: [SignalCounts; N_OUTLETS]) {
         for (sums, counts) in self.counts.iter_mut().zip(&counts) {
@@ -117,16 +135,19 @@ impl Candidate {
 }
 
 /// Reads the folder, cuts a torn tail, and syncs the last segment, because a killed process may
-/// have written bytes without syncing them.
+/// have written bytes without syncing them. `damaged` is the folder for copies of damaged bytes.
+/// Without it, changes nothing and reads every segment, perhaps while a process uses the folder.
 pub(super) fn recover<'a>(
     storage: &dyn Storage,
-    damaged: &'a dyn Storage,
-    cursor: &CursorRead,
+    damaged: Option<&'a dyn Storage>,
     outlets: [bool; N_OUTLETS],
 ) -> Result<Recovery<'a>, OpenError> {
+    // List the files before reading the cursor: if a segment is removed in the meantime, the cursor
+    // counts its records as consumed.
     let mut candidates = candidates(storage)?;
     let first = candidates.first().map(|first| first.first);
-    let mut recovery = Recovery::new(cursor, outlets, first, damaged);
+    let (cursor, read) = CursorFile::open(storage).map_err(FileFault::of(CURSOR))?;
+    let mut recovery = Recovery::new(cursor, read, outlets, first, damaged)?;
     // A power cut may have lost the last writes of the cursor.
     if let Some(low) = candidates.iter().rev().find_map(Candidate::consumed_below) {
         recovery.delivered.consume_everywhere(0..low);
@@ -144,9 +165,7 @@ pub(super) fn recover<'a>(
         let is_consumed = next != u64::MAX && !is_needed && consumed.rest_of(&range).is_empty()
             || !is_its_name && consumed.contains(candidate.first);
         if is_consumed {
-            storage
-                .remove(&candidate.name)
-                .map_err(FileFault::of(&candidate.name))?;
+            recovery.remove(storage, &candidate.name)?;
             continue;
         }
         next = candidate.first;
@@ -166,7 +185,9 @@ pub(super) fn recover<'a>(
     for (candidate, next) in kept.into_iter().zip(nexts) {
         recovery.take(storage, candidate, next)?;
     }
-    storage.sync().map_err(FileFault::of("."))?;
+    if recovery.damaged.is_some() {
+        storage.sync().map_err(FileFault::of("."))?;
+    }
     recovery.finish();
     Ok(recovery)
 }
@@ -185,7 +206,11 @@ fn candidates(storage: &dyn Storage) -> Result<Vec<Candidate>, OpenError> {
         let Some(first) = first_of(&name) else {
             continue;
         };
-        let file = storage.open(&name).map_err(FileFault::of(&name))?;
+        let file = match storage.open(&name) {
+            // A process that uses the folder has removed the file.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            file => file.map_err(FileFault::of(&name))?,
+        };
         let head = read_head(&*file);
         if let Err(UnusableHead::OtherVersion(version)) = head {
             return Err(OpenError::OtherVersion(version));
@@ -203,8 +228,13 @@ fn candidates(storage: &dyn Storage) -> Result<Vec<Candidate>, OpenError> {
 
 /// A log during its recovery. [`recover`] returns it ready for new records.
 pub(super) struct Recovery<'a> {
-    damaged: &'a dyn Storage,
+    damaged: Option<&'a dyn Storage>,
+    pub(super) cursor: CursorFile,
+    /// The consumed records in the cursor.
+    pub(super) written: Delivered,
     pub(super) segments: Vec<Segment>,
+    /// The segments of which every record was read.
+    pub(super) surveyed: Vec<SurveyedSegment>,
     pub(super) delivered: Delivered,
     /// The cursor counts every record below this number as durable.
     durable: u64,
@@ -217,20 +247,24 @@ pub(super) struct Recovery<'a> {
 
 impl<'a> Recovery<'a> {
     fn new(
-        cursor: &CursorRead,
+        cursor: CursorFile,
+        read: CursorRead,
         outlets: [bool; N_OUTLETS],
         first: Option<u64>,
-        damaged: &'a dyn Storage,
-    ) -> Self {
+        damaged: Option<&'a dyn Storage>,
+    ) -> Result<Self, OpenError> {
         let mut recovered = Recovered::default();
-        let (delivered, durable, needed) = match cursor {
+        let mut written = Delivered::default();
+        let (delivered, durable, needed) = match read {
+            CursorRead::OtherVersion(version) => return Err(OpenError::OtherVersion(version)),
             CursorRead::Slot(slot) => {
                 recovered.stopped = Some(slot.written);
                 recovered.is_past_whole = true;
-                (slot.delivered.clone(), slot.durable, slot.needed)
+                written.clone_from(&slot.delivered);
+                (slot.delivered, slot.durable, slot.needed)
             }
             // Without a cursor, missing segments before the first segment cannot be noticed.
-            CursorRead::Absent | CursorRead::Damaged | CursorRead::OtherVersion(_) => {
+            CursorRead::Absent | CursorRead::Damaged => {
                 recovered.is_cursor_lost = first.is_some();
                 let delivered = Delivered::below(first.unwrap_or_default());
                 (delivered, 0, Needed::default())
@@ -239,16 +273,26 @@ impl<'a> Recovery<'a> {
         let next_sequence = durable.max(delivered.low());
         let (delivered, is_abandoned) = delivered.for_outlets(outlets, next_sequence);
         recovered.is_abandoned = is_abandoned;
-        Self {
+        Ok(Self {
             damaged,
+            cursor,
+            written,
             needed,
             segments: Vec::new(),
+            surveyed: Vec::new(),
             next_sequence,
             delivered,
             durable,
             next_group: 1,
             recovered,
+        })
+    }
+
+    fn remove(&self, storage: &dyn Storage, name: &str) -> Result<(), OpenError> {
+        if self.damaged.is_some() {
+            storage.remove(name).map_err(FileFault::of(name))?;
         }
+        Ok(())
     }
 
     fn take(
@@ -269,7 +313,7 @@ impl<'a> Recovery<'a> {
             _ => {
                 // Without the salt, records cannot be distinguished from other bytes.
                 self.unreadable(&name, &*file, n_file_bytes, first, next);
-                return Ok(storage.remove(&name).map_err(FileFault::of(&name))?);
+                return self.remove(storage, &name);
             }
         };
         let mut segment = Segment {
@@ -284,7 +328,8 @@ impl<'a> Recovery<'a> {
         };
         self.next_group = self.next_group.max(head.group);
         self.next_sequence = self.next_sequence.max(head.first);
-        if let (Some(next), Some(sealed)) = (next, segment.sealed(&*file))
+        if self.damaged.is_some()
+            && let (Some(next), Some(sealed)) = (next, segment.sealed(&*file))
             && self.take_sealed(&sealed)
         {
             self.next_sequence = self.next_sequence.max(sealed.next);
@@ -296,19 +341,22 @@ impl<'a> Recovery<'a> {
         }
         let n_bytes = usize::try_from(n_file_bytes.saturating_sub(RECORDS_AT)).unwrap_or(0);
         let bytes = read_leniently(&*file, RECORDS_AT, n_bytes);
+        let names = storage.names().map_err(FileFault::of("."))?;
+        if !names.contains(&segment.name) {
+            // A process that uses the folder may have written other records to the file.
+            return Ok(());
+        }
         let scan = scan(&bytes, &head, next, self.durable);
         segment.end = RECORDS_AT + scan.end as u64;
         self.take_records(&mut segment, &scan);
         for hole in &scan.holes {
             self.take_hole(&segment.name, &bytes, hole);
         }
-        if next.is_none() {
+        if next.is_none() && self.damaged.is_some() {
             self.cut(&*file, &mut segment, &scan)?;
         }
         if scan.records.is_empty() {
-            return Ok(storage
-                .remove(&segment.name)
-                .map_err(FileFault::of(&segment.name))?);
+            return self.remove(storage, &segment.name);
         }
         self.segments.push(segment);
         Ok(())
@@ -328,19 +376,27 @@ impl<'a> Recovery<'a> {
         is_known
     }
 
-    fn take_head(&mut self, head: &RecordHead) {
+    fn take_head(&mut self, head: &RecordHead, surveyed: &mut SurveyedSegment) {
         let kind = RecordKind::of(head.kind);
+        let (mut is_request, items) = (false, counts_of(head));
         let counts = OUTLETS.map(|outlet| {
             let sequences = head.sequence..head.sequence + 1;
             if !is_for(kind, head.signal, outlet) {
                 self.delivered.consume(outlet.index(), sequences);
                 return NONE;
             }
+            is_request = true;
             let is_consumed = self.delivered.to(outlet.index()).contains(head.sequence);
-            if is_consumed { NONE } else { counts_of(head) }
+            if is_consumed { NONE } else { items }
         });
+        surveyed.n_requests += usize::from(is_request);
         if !self.delivered.contains(head.sequence) {
-            self.waits(counts, head.n_bytes() as u64, head.arrived);
+            let n_bytes = head.n_bytes() as u64;
+            self.waits(counts, n_bytes, head.arrived);
+            surveyed.n_waiting += 1;
+            surveyed.n_waiting_bytes += n_bytes;
+            add_counts(&mut surveyed.waiting, &items);
+            surveyed.oldest = surveyed.oldest.or(Some(head.arrived));
         }
     }
 
@@ -348,14 +404,20 @@ impl<'a> Recovery<'a> {
         if let Some(first) = scan.records.first() {
             segment.oldest = first.head.arrived;
         }
+        let mut surveyed = SurveyedSegment {
+            name: segment.name.clone(),
+            size: segment.size,
+            ..SurveyedSegment::default()
+        };
         for found in &scan.records {
             let head = &found.head;
             add_counts(&mut segment.counts, &counts_of(head));
             segment.next = head.sequence + 1;
             self.next_sequence = self.next_sequence.max(segment.next);
             self.next_group = self.next_group.max(head.group + 1);
-            self.take_head(head);
+            self.take_head(head, &mut surveyed);
         }
+        self.surveyed.push(surveyed);
     }
 
     fn take_hole(&mut self, name: &str, bytes: &[u8], hole: &Hole) {
@@ -406,7 +468,7 @@ impl<'a> Recovery<'a> {
         match cut {
             Ok(()) => segment.size = segment.end,
             // If the disk is full, the file is not cut. Readers accept the longer file.
-            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {}
+            Err(error) if error.kind() == ErrorKind::StorageFull => {}
             Err(error) => return Err(FileFault::of(&segment.name)(error).into()),
         }
         Ok(())
@@ -505,7 +567,7 @@ impl<'a> Recovery<'a> {
 /// Copies damaged bytes, so that people can inspect them. Returns the name of the copy; `None` if
 /// there are no bytes, or if the copy could not be written.
 pub(super) fn set_aside(
-    damaged: &dyn Storage,
+    damaged: Option<&dyn Storage>,
     name: &str,
     offset: u64,
     bytes: &[u8],
@@ -514,7 +576,7 @@ pub(super) fn set_aside(
         return None;
     }
     let copy = format!("{name}.{offset}");
-    let written = damaged
+    let written = damaged?
         .create(&copy)
         .and_then(|file| file.write_at(&[bytes], 0));
     written.is_ok().then_some(copy)

@@ -9,11 +9,11 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::consumed::{Delivered, N_OUTLETS};
+use super::consumed::N_OUTLETS;
 use super::format::{
     ALIGNMENT, Needed, OUTLETS, RECORDS_AT, RecordHead, SegmentHead, SignalCounts,
 };
-use super::progress::{CURSOR, CursorFile, CursorRead, Progress};
+use super::progress::Progress;
 use super::reopen::{OpenError, Recovered, recover};
 use super::segment::{FileFault, Index, Segment, segment_name, write_heads};
 use super::storage::{Storage, StoredFile};
@@ -155,20 +155,12 @@ impl Store {
         settings: LogSettings,
         rng: fastrand::Rng,
     ) -> Result<(Self, Recovered), OpenError> {
-        let (cursor, read) = CursorFile::open(&*storage).map_err(FileFault::of(CURSOR))?;
-        if let CursorRead::OtherVersion(version) = read {
-            return Err(OpenError::OtherVersion(version));
-        }
-        let written = match &read {
-            CursorRead::Slot(slot) => slot.delivered.clone(),
-            _ => Delivered::default(),
-        };
-        let recovery = recover(&*storage, damaged, &read, settings.outlets)?;
+        let recovery = recover(&*storage, Some(damaged), settings.outlets)?;
         let (recovered, next_sequence) = (recovery.recovered, recovery.next_sequence);
         let progress = Progress::new(
             Arc::clone(&storage),
-            cursor,
-            (written, recovery.delivered),
+            recovery.cursor,
+            (recovery.written, recovery.delivered),
             next_sequence,
             recovery.needed,
             recovered.stopped.filter(|_| settings.is_scored),
