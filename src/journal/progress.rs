@@ -146,19 +146,19 @@ impl Progress {
     }
 
     pub(super) fn write(&mut self, unix_nanos: u64) -> io::Result<()> {
-        if self.has_moved {
-            let slot = self.slot(unix_nanos);
-            self.cursor.write(&*self.storage, &slot)?;
-            self.written = slot.delivered;
-            self.has_moved = false;
-        }
-        Ok(())
+        if self.has_moved { self.touch(unix_nanos) } else { Ok(()) }
     }
 
     /// Writes the cursor to renew its time. A change of the time alone needs no sync.
     pub(super) fn touch(&mut self, unix_nanos: u64) -> io::Result<()> {
         let is_dirty = self.cursor.is_dirty;
-        let slot = self.slot(unix_nanos);
+        let slot = CursorSlot {
+            number: self.cursor.number + 1,
+            durable: self.durable,
+            written: self.stopped.unwrap_or(unix_nanos),
+            delivered: self.delivered.truncated(MAX_RANGES, &self.written),
+            needed: self.needed,
+        };
         self.cursor.write(&*self.storage, &slot)?;
         self.written = slot.delivered;
         self.cursor.is_dirty &= is_dirty || self.has_moved;
@@ -166,21 +166,10 @@ impl Progress {
         Ok(())
     }
 
-    fn slot(&self, unix_nanos: u64) -> CursorSlot {
-        let delivered = self.delivered.truncated(MAX_RANGES, &self.written);
-        CursorSlot {
-            number: self.cursor.number + 1,
-            durable: self.durable,
-            written: self.stopped.unwrap_or(unix_nanos),
-            delivered,
-            needed: self.needed,
-        }
-    }
-
     /// Returns true if a change of the cursor, except of its time alone, was written and is not
     /// durable.
     pub(super) fn is_dirty(&self) -> bool {
-        self.cursor.is_dirty()
+        self.cursor.is_dirty
     }
 
     pub(super) fn sync(&mut self) -> io::Result<()> {
@@ -206,60 +195,33 @@ pub(super) struct CursorFile {
     is_dirty: bool,
 }
 
-/// The content of the file at the start.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum CursorRead {
-    Absent,
-    Damaged,
-    OtherVersion(u32),
-    Slot(CursorSlot),
-}
-
 impl CursorFile {
-    /// Reads the file, and uses its later slot.
-    pub(super) fn open(storage: &dyn Storage) -> io::Result<(Self, CursorRead)> {
+    /// Reads the file, and returns its later slot, if there is an intact one. Returns the version if
+    /// another version wrote the file.
+    pub(super) fn open(
+        storage: &dyn Storage,
+    ) -> io::Result<Result<(Self, Option<CursorSlot>), u32>> {
         if !storage.names()?.iter().any(|name| name == CURSOR) {
-            return Ok((Self::default(), CursorRead::Absent));
+            return Ok(Ok(Default::default()));
         }
         let file = storage.open(CURSOR)?;
-        let slots = SLOTS_AT.map(|at| {
+        let (mut cursor, mut found) = (Self::default(), None::<CursorSlot>);
+        for (idx, at) in SLOTS_AT.into_iter().enumerate() {
             let mut bytes = vec![0; SLOT];
             let n_read = file.read_at(&mut bytes, at).unwrap_or_default();
-            CursorSlot::decode(&bytes[..n_read])
-        });
-        let mut found = CursorRead::Damaged;
-        let mut slot_idx = 0;
-        for (idx, slot) in slots.into_iter().enumerate() {
-            match (slot, &found) {
-                (Err(UnusableHead::OtherVersion(version)), _) => {
-                    return Ok((Self::default(), CursorRead::OtherVersion(version)));
+            match CursorSlot::decode(&bytes[..n_read]) {
+                Err(UnusableHead::OtherVersion(version)) => return Ok(Err(version)),
+                Ok(slot) if found.is_none() || slot.number >= cursor.number => {
+                    (cursor.slot_idx, cursor.number) = (1 - idx, slot.number);
+                    found = Some(slot);
                 }
-                (Ok(slot), CursorRead::Slot(other)) if slot.number < other.number => {}
-                (Ok(slot), _) => {
-                    slot_idx = idx;
-                    found = CursorRead::Slot(slot);
-                }
-                (Err(UnusableHead::Damaged), _) => {}
+                Ok(_) | Err(UnusableHead::Damaged) => {}
             }
         }
-        let number = match &found {
-            CursorRead::Slot(slot) => slot.number,
-            _ => 0,
-        };
         // The slot that was read may not be durable yet. Make it durable before the other slot is
         // overwritten.
-        let file = file.sync().is_ok().then_some(file);
-        let cursor = Self {
-            file,
-            slot_idx: 1 - slot_idx,
-            number,
-            is_dirty: false,
-        };
-        Ok((cursor, found))
-    }
-
-    fn is_dirty(&self) -> bool {
-        self.is_dirty
+        cursor.file = file.sync().is_ok().then_some(file);
+        Ok(Ok((cursor, found)))
     }
 
     /// Writes a slot, which then survives a kill, but not always a power cut.
@@ -271,17 +233,9 @@ impl CursorFile {
             Some(file) => file.write_at(&[&slot.encode()], SLOTS_AT[self.slot_idx]),
             None => self.replace(storage, slot),
         };
-        match written {
-            Ok(()) => {
-                self.number = slot.number;
-                self.is_dirty = is_dirty;
-                Ok(())
-            }
-            Err(error) => {
-                self.file = None;
-                Err(error)
-            }
-        }
+        written.inspect_err(|_| self.file = None)?;
+        (self.number, self.is_dirty) = (slot.number, is_dirty);
+        Ok(())
     }
 
     /// Makes the written slot durable, so that it survives a power cut.
@@ -289,17 +243,9 @@ impl CursorFile {
         let Some(file) = self.file.as_ref().filter(|_| self.is_dirty) else {
             return Ok(());
         };
-        match file.sync() {
-            Ok(()) => {
-                self.is_dirty = false;
-                self.slot_idx = 1 - self.slot_idx;
-                Ok(())
-            }
-            Err(error) => {
-                self.file = None;
-                Err(error)
-            }
-        }
+        file.sync().inspect_err(|_| self.file = None)?;
+        (self.is_dirty, self.slot_idx) = (false, 1 - self.slot_idx);
+        Ok(())
     }
 
     fn replace(&mut self, storage: &dyn Storage, slot: &CursorSlot) -> io::Result<()> {

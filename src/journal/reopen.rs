@@ -4,13 +4,15 @@
 
 use std::io::ErrorKind;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::consumed::{Delivered, N_OUTLETS, n_records};
 use super::format::{
-    Needed, OUTLETS, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, UnusableHead, add_counts,
+    CursorSlot, Needed, OUTLETS, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, UnusableHead,
+    add_counts,
 };
-use super::progress::{CURSOR, CursorFile, CursorRead};
-use super::recover::{Hole, Scan, scan};
+use super::progress::{CURSOR, CursorFile};
+use super::recover::{Scan, scan};
 use super::segment::{
     FileFault, RecordKind, Segment, consumed_below, first_of, is_for, read_head, read_leniently,
 };
@@ -123,67 +125,49 @@ impl Recovered {
 struct Candidate {
     name: String,
     first: u64,
-    file: std::sync::Arc<dyn StoredFile>,
-    head: Result<SegmentHead, UnusableHead>,
-}
-
-impl Candidate {
-    fn consumed_below(&self) -> Option<u64> {
-        let head = self.head.ok().filter(|head| head.first == self.first)?;
-        consumed_below(&*self.file, head.salt)
-    }
+    file: Arc<dyn StoredFile>,
+    /// `None` if the head is damaged, or if it is the head of another segment: a kill may have
+    /// interrupted the recycling of the file.
+    head: Option<SegmentHead>,
 }
 
 /// Reads the folder, cuts a torn tail, and syncs the last segment, because a killed process may
 /// have written bytes without syncing them. `damaged` is the folder for copies of damaged bytes.
 /// Without it, changes nothing and reads every segment, perhaps while a process uses the folder.
 pub(super) fn recover<'a>(
-    storage: &dyn Storage,
+    storage: &'a dyn Storage,
     damaged: Option<&'a dyn Storage>,
     outlets: [bool; N_OUTLETS],
 ) -> Result<Recovery<'a>, OpenError> {
     // List the files before reading the cursor: if a segment is removed in the meantime, the cursor
     // counts its records as consumed.
-    let mut candidates = candidates(storage)?;
+    let candidates = candidates(storage)?;
     let first = candidates.first().map(|first| first.first);
-    let (cursor, read) = CursorFile::open(storage).map_err(FileFault::of(CURSOR))?;
-    let mut recovery = Recovery::new(cursor, read, outlets, first, damaged)?;
+    let mut recovery = Recovery::new(storage, damaged, outlets, first)?;
     // A power cut may have lost the last writes of the cursor.
-    if let Some(low) = candidates.iter().rev().find_map(Candidate::consumed_below) {
+    let mut latest = candidates.iter().rev();
+    if let Some(low) = latest.find_map(|it| consumed_below(&*it.file, it.head?.salt)) {
         recovery.delivered.consume_everywhere(0..low);
         recovery.next_sequence = recovery.next_sequence.max(low);
     }
-    // If a kill interrupted the recycling of a file, the file may have a new head under its old
-    // name. Its old records are consumed.
-    let mut next = u64::MAX;
+    let mut next = None;
     let mut kept = Vec::new();
-    while let Some(candidate) = candidates.pop() {
-        let range = candidate.first..next;
-        let is_needed = next > recovery.needed.from;
-        let is_its_name = matches!(&candidate.head, Ok(head) if head.first == candidate.first);
-        let consumed = &recovery.delivered;
-        let is_consumed = next != u64::MAX && !is_needed && consumed.rest_of(&range).is_empty()
-            || !is_its_name && consumed.contains(candidate.first);
-        if is_consumed {
-            recovery.remove(storage, &candidate.name)?;
-            continue;
+    for candidate in candidates.into_iter().rev() {
+        let (first, consumed) = (candidate.first, &recovery.delivered);
+        let is_done =
+            |next| next <= recovery.needed.from && consumed.rest_of(&(first..next)).is_empty();
+        if next.is_some_and(is_done) || candidate.head.is_none() && consumed.contains(first) {
+            recovery.remove(&candidate.name)?;
+        } else {
+            kept.push((candidate, next.replace(first)));
         }
-        next = candidate.first;
-        kept.push(candidate);
     }
-    kept.reverse();
     let low = recovery.delivered.low();
-    if let Some(first) = kept.first() {
-        recovery.missing(low..first.first, &first.name);
+    if let Some((first, _)) = kept.last() {
+        recovery.lose(&first.name, 0, &[], low..first.first, NONE);
     }
-    let nexts: Vec<Option<u64>> = kept
-        .iter()
-        .skip(1)
-        .map(|candidate| Some(candidate.first))
-        .chain([None])
-        .collect();
-    for (candidate, next) in kept.into_iter().zip(nexts) {
-        recovery.take(storage, candidate, next)?;
+    for (candidate, next) in kept.into_iter().rev() {
+        recovery.take(candidate, next)?;
     }
     if recovery.damaged.is_some() {
         storage.sync().map_err(FileFault::of("."))?;
@@ -211,10 +195,12 @@ fn candidates(storage: &dyn Storage) -> Result<Vec<Candidate>, OpenError> {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             file => file.map_err(FileFault::of(&name))?,
         };
-        let head = read_head(&*file);
-        if let Err(UnusableHead::OtherVersion(version)) = head {
-            return Err(OpenError::OtherVersion(version));
-        }
+        let head = match read_head(&*file) {
+            Err(UnusableHead::OtherVersion(version)) => {
+                return Err(OpenError::OtherVersion(version));
+            }
+            head => head.ok().filter(|head| head.first == first),
+        };
         candidates.push(Candidate {
             name,
             first,
@@ -228,6 +214,7 @@ fn candidates(storage: &dyn Storage) -> Result<Vec<Candidate>, OpenError> {
 
 /// A log during its recovery. [`recover`] returns it ready for new records.
 pub(super) struct Recovery<'a> {
+    storage: &'a dyn Storage,
     damaged: Option<&'a dyn Storage>,
     pub(super) cursor: CursorFile,
     /// The consumed records in the cursor.
@@ -247,37 +234,35 @@ pub(super) struct Recovery<'a> {
 
 impl<'a> Recovery<'a> {
     fn new(
-        cursor: CursorFile,
-        read: CursorRead,
+        storage: &'a dyn Storage,
+        damaged: Option<&'a dyn Storage>,
         outlets: [bool; N_OUTLETS],
         first: Option<u64>,
-        damaged: Option<&'a dyn Storage>,
     ) -> Result<Self, OpenError> {
-        let mut recovered = Recovered::default();
-        let mut written = Delivered::default();
-        let (delivered, durable, needed) = match read {
-            CursorRead::OtherVersion(version) => return Err(OpenError::OtherVersion(version)),
-            CursorRead::Slot(slot) => {
-                recovered.stopped = Some(slot.written);
-                recovered.is_past_whole = true;
-                written.clone_from(&slot.delivered);
-                (slot.delivered, slot.durable, slot.needed)
-            }
-            // Without a cursor, missing segments before the first segment cannot be noticed.
-            CursorRead::Absent | CursorRead::Damaged => {
-                recovered.is_cursor_lost = first.is_some();
-                let delivered = Delivered::below(first.unwrap_or_default());
-                (delivered, 0, Needed::default())
-            }
+        let opened = CursorFile::open(storage).map_err(FileFault::of(CURSOR))?;
+        let (cursor, slot) = opened.map_err(OpenError::OtherVersion)?;
+        let mut recovered = Recovered {
+            stopped: slot.as_ref().map(|slot| slot.written),
+            is_past_whole: slot.is_some(),
+            is_cursor_lost: slot.is_none() && first.is_some(),
+            ..Recovered::default()
         };
+        let written = slot.as_ref().map(|slot| slot.delivered.clone());
+        let slot = slot.unwrap_or_else(|| CursorSlot {
+            // Without a cursor, missing segments before the first segment cannot be noticed.
+            delivered: Delivered::below(first.unwrap_or_default()),
+            ..CursorSlot::default()
+        });
+        let (durable, delivered) = (slot.durable, slot.delivered);
         let next_sequence = durable.max(delivered.low());
         let (delivered, is_abandoned) = delivered.for_outlets(outlets, next_sequence);
         recovered.is_abandoned = is_abandoned;
         Ok(Self {
+            storage,
             damaged,
             cursor,
-            written,
-            needed,
+            written: written.unwrap_or_default(),
+            needed: slot.needed,
             segments: Vec::new(),
             surveyed: Vec::new(),
             next_sequence,
@@ -288,38 +273,32 @@ impl<'a> Recovery<'a> {
         })
     }
 
-    fn remove(&self, storage: &dyn Storage, name: &str) -> Result<(), OpenError> {
+    fn remove(&self, name: &str) -> Result<(), OpenError> {
         if self.damaged.is_some() {
-            storage.remove(name).map_err(FileFault::of(name))?;
+            self.storage.remove(name).map_err(FileFault::of(name))?;
         }
         Ok(())
     }
 
-    fn take(
-        &mut self,
-        storage: &dyn Storage,
-        candidate: Candidate,
-        next: Option<u64>,
-    ) -> Result<(), OpenError> {
+    fn take(&mut self, candidate: Candidate, next: Option<u64>) -> Result<(), OpenError> {
         let Candidate {
             name,
             first,
             file,
             head,
         } = candidate;
-        let n_file_bytes = file.n_bytes().map_err(FileFault::of(&name))?;
-        let head = match head {
-            Ok(head) if head.first == first => head,
-            _ => {
-                // Without the salt, records cannot be distinguished from other bytes.
-                self.unreadable(&name, &*file, n_file_bytes, first, next);
-                return self.remove(storage, &name);
-            }
+        let size = file.n_bytes().map_err(FileFault::of(&name))?;
+        let Some(head) = head else {
+            // Without the salt, records cannot be distinguished from other bytes.
+            let bytes = read_leniently(&*file, 0, usize::try_from(size).unwrap_or(0));
+            let lost = first..next.unwrap_or(self.durable.max(first));
+            self.lose(&name, 0, &bytes, lost, NONE);
+            return self.remove(&name);
         };
         let mut segment = Segment {
             name,
             head,
-            size: n_file_bytes,
+            size,
             end: RECORDS_AT,
             next: head.first,
             counts: SignalCounts::default(),
@@ -335,13 +314,13 @@ impl<'a> Recovery<'a> {
             self.next_sequence = self.next_sequence.max(sealed.next);
             // A segment has at most as many groups as records.
             self.next_group = self.next_group.max(head.group + sealed.next - head.first);
-            self.missing(sealed.next..next, &sealed.name);
+            self.lose(&sealed.name, 0, &[], sealed.next..next, NONE);
             self.segments.push(sealed);
             return Ok(());
         }
-        let n_bytes = usize::try_from(n_file_bytes.saturating_sub(RECORDS_AT)).unwrap_or(0);
+        let n_bytes = usize::try_from(size.saturating_sub(RECORDS_AT)).unwrap_or(0);
         let bytes = read_leniently(&*file, RECORDS_AT, n_bytes);
-        let names = storage.names().map_err(FileFault::of("."))?;
+        let names = self.storage.names().map_err(FileFault::of("."))?;
         if !names.contains(&segment.name) {
             // A process that uses the folder may have written other records to the file.
             return Ok(());
@@ -350,13 +329,23 @@ impl<'a> Recovery<'a> {
         segment.end = RECORDS_AT + scan.end as u64;
         self.take_records(&mut segment, &scan);
         for hole in &scan.holes {
-            self.take_hole(&segment.name, &bytes, hole);
+            if hole.is_torn {
+                self.delivered.consume_everywhere(hole.sequences.clone());
+                self.recovered.torn = Some(segment.name.clone());
+                continue;
+            }
+            let evidence = &bytes[hole.at..hole.at + hole.n_bytes];
+            // Do not copy free space at the end of a file.
+            let n_used = evidence.iter().rposition(|byte| *byte != 0);
+            let evidence = &evidence[..n_used.map_or(0, |last| last + 1)];
+            let (offset, lost) = (RECORDS_AT + hole.at as u64, hole.sequences.clone());
+            self.lose(&segment.name, offset, evidence, lost, hole.counts);
         }
         if next.is_none() && self.damaged.is_some() {
             self.cut(&*file, &mut segment, &scan)?;
         }
         if scan.records.is_empty() {
-            return self.remove(storage, &segment.name);
+            return self.remove(&segment.name);
         }
         self.segments.push(segment);
         Ok(())
@@ -420,35 +409,6 @@ impl<'a> Recovery<'a> {
         self.surveyed.push(surveyed);
     }
 
-    fn take_hole(&mut self, name: &str, bytes: &[u8], hole: &Hole) {
-        let (lost, lost_by) = self.lose(hole.sequences.clone());
-        if lost.is_empty() {
-            return;
-        }
-        if hole.is_torn {
-            self.recovered.torn = Some(name.to_owned());
-            return;
-        }
-        let offset = RECORDS_AT + hole.at as u64;
-        // Do not copy free space at the end of a file.
-        let evidence = &bytes[hole.at..hole.at + hole.n_bytes];
-        let n_used = evidence
-            .iter()
-            .rposition(|byte| *byte != 0)
-            .map_or(0, |last| last + 1);
-        let damage = Damage {
-            file: name.to_owned(),
-            offset,
-            n_bytes: n_used as u64,
-            n_records: n_records(&lost),
-            counts: hole.counts,
-            copy: set_aside(self.damaged, name, offset, &evidence[..n_used]),
-            lost_by,
-            is_known: false,
-        };
-        self.damage(damage);
-    }
-
     fn cut(
         &mut self,
         file: &dyn StoredFile,
@@ -474,63 +434,35 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// Reports a gap in the record numbers, next to the segment `name`.
-    fn missing(&mut self, range: Range<u64>, name: &str) {
-        let (lost, lost_by) = self.lose(range);
+    /// Counts lost records as consumed, and reports those that were not delivered everywhere.
+    /// `bytes` are the damaged bytes; none if records are missing next to the segment `name`.
+    fn lose(
+        &mut self,
+        name: &str,
+        offset: u64,
+        bytes: &[u8],
+        range: Range<u64>,
+        counts: SignalCounts,
+    ) {
+        let lost = self.delivered.rest_of(&range);
         if lost.is_empty() {
             return;
         }
-        self.damage(Damage {
-            file: name.to_owned(),
-            n_records: n_records(&lost),
-            lost_by,
-            ..Damage::default()
-        });
-    }
-
-    fn unreadable(
-        &mut self,
-        name: &str,
-        file: &dyn StoredFile,
-        n_bytes: u64,
-        first: u64,
-        next: Option<u64>,
-    ) {
-        let lost = first..next.unwrap_or(self.durable.max(first));
-        let (lost, lost_by) = self.lose(lost);
-        let n_lost = n_records(&lost);
-        if n_lost == 0 {
-            return;
-        }
-        let bytes = read_leniently(file, 0, usize::try_from(n_bytes).unwrap_or(0));
-        self.damage(Damage {
-            file: name.to_owned(),
-            offset: 0,
-            n_bytes,
-            n_records: n_lost,
-            counts: SignalCounts::default(),
-            copy: set_aside(self.damaged, name, 0, &bytes),
-            lost_by,
-            is_known: false,
-        });
-    }
-
-    /// Counts lost records as consumed, so that they are reported only once. Returns the records
-    /// that were not delivered everywhere, and true for each outlet that lost some.
-    fn lose(&mut self, range: Range<u64>) -> (Vec<Range<u64>>, [bool; N_OUTLETS]) {
-        let lost = self.delivered.rest_of(&range);
         let lost_by =
             OUTLETS.map(|outlet| !(self.delivered.to(outlet.index()).rest_of(&range)).is_empty());
         self.delivered.consume_everywhere(range);
-        (lost, lost_by)
-    }
-
-    fn damage(&mut self, damage: Damage) {
-        let counts = damage
-            .lost_by
-            .map(|is_lost| if is_lost { damage.counts } else { NONE });
-        self.recovered.add(counts);
-        self.recovered.damage.push(damage);
+        self.recovered
+            .add(lost_by.map(|is_lost| if is_lost { counts } else { NONE }));
+        self.recovered.damage.push(Damage {
+            file: name.to_owned(),
+            offset,
+            n_bytes: bytes.len() as u64,
+            n_records: n_records(&lost),
+            counts,
+            copy: set_aside(self.damaged, name, offset, bytes),
+            lost_by,
+            is_known: false,
+        });
     }
 
     fn waits(&mut self, counts: [SignalCounts; N_OUTLETS], n_bytes: u64, arrived: u64) {

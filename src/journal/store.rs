@@ -157,6 +157,7 @@ impl Store {
     ) -> Result<(Self, Recovered), OpenError> {
         let recovery = recover(&*storage, Some(damaged), settings.outlets)?;
         let (recovered, next_sequence) = (recovery.recovered, recovery.next_sequence);
+        let (segments, next_group) = (recovery.segments, recovery.next_group);
         let progress = Progress::new(
             Arc::clone(&storage),
             recovery.cursor,
@@ -168,13 +169,13 @@ impl Store {
         let store = Self {
             storage,
             settings,
-            index: Arc::new(Mutex::new(recovery.segments)),
+            index: Arc::new(Mutex::new(segments)),
             tail: None,
             is_unsynced: false,
             spares: Vec::new(),
             lost: Vec::new(),
             next_sequence,
-            next_group: recovery.next_group,
+            next_group,
             progress,
             rng,
         };
