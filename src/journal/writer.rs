@@ -123,7 +123,7 @@ impl JournalLog {
         let is_beyond = !self.shared.budget.has_room(peer, n_bytes);
         self.shared.refused_some.fetch_or(is_beyond, Relaxed);
         match status.refuses {
-            Some(error @ (AppendError::DiskFull | AppendError::DiskFailed)) => Err(error),
+            Some(error) if error != AppendError::Full => Err(error),
             _ if is_beyond || n_bytes as u64 > status.room => Err(AppendError::Full),
             _ => Ok(()),
         }
@@ -167,15 +167,13 @@ impl JournalLog {
             charge: charge.flatten(),
             done,
         });
-        match self.sender.try_send(Message::Append(waiting)) {
-            Ok(()) => {}
-            Err(TrySendError::Full(Message::Append(waiting))) => {
-                waiting.refuse(AppendError::Full);
-            }
-            Err(TrySendError::Disconnected(Message::Append(waiting))) => {
-                waiting.refuse(AppendError::DiskFailed);
-            }
-            Err(_) => {}
+        let (message, error) = match self.sender.try_send(Message::Append(waiting)) {
+            Ok(()) => return,
+            Err(TrySendError::Full(message)) => (message, AppendError::Full),
+            Err(TrySendError::Disconnected(message)) => (message, AppendError::DiskFailed),
+        };
+        if let Message::Append(waiting) = message {
+            waiting.refuse(error);
         }
     }
 
@@ -317,6 +315,9 @@ pub(super) struct LogWriter {
     inbox: Receiver<Message>,
     shared: Arc<LogShared>,
     clock: Clock,
+    waiting: VecDeque<WaitingRecord>,
+    /// True once the process ends.
+    is_ending: bool,
     refusals: Refusals,
     /// Refusals of the senders that use most of the log.
     refusals_of_some: Refusals,
@@ -347,6 +348,8 @@ impl LogWriter {
             inbox,
             shared,
             clock,
+            waiting: VecDeque::new(),
+            is_ending: false,
             refusals,
             sync_at: None,
             probe_at: None,
@@ -358,21 +361,26 @@ impl LogWriter {
     }
 
     pub(super) fn run(mut self) {
-        let mut waiting = VecDeque::new();
-        let mut is_ending = false;
         loop {
-            is_ending |= waiting.is_empty() && self.wait(&mut waiting);
-            is_ending |= self.gather(&mut waiting);
-            let records = waiting.iter().map(|waiting| &waiting.record);
-            let n_bytes = records.map(Record::n_bytes).sum();
-            if !is_ending && let Some(pause) = self.gathering.pause(waiting.len(), n_bytes) {
-                let_gather(pause);
-                is_ending |= self.gather(&mut waiting);
+            if self.waiting.is_empty() {
+                self.wait();
+            }
+            self.gather();
+            let n_bytes = self.waiting.iter().map(WaitingRecord::n_bytes).sum();
+            if !self.is_ending
+                && let Some(pause) = self.gathering.pause(self.waiting.len(), n_bytes)
+            {
+                #[expect(
+                    clippy::disallowed_methods,
+                    reason = "the thread is the journal's own; a message would wake it too early"
+                )]
+                thread::sleep(pause);
+                self.gather();
             }
             self.shared.take_consumed(&mut self.store.progress);
-            is_ending |= self.append(&mut waiting);
+            self.append();
             self.touch();
-            let has_ended = is_ending && waiting.is_empty();
+            let has_ended = self.is_ending && self.waiting.is_empty();
             self.settle(has_ended);
             self.publish();
             if has_ended {
@@ -381,84 +389,65 @@ impl LogWriter {
         }
     }
 
-    fn wait(&mut self, waiting: &mut VecDeque<WaitingRecord>) -> bool {
-        let due = [self.sync_at, self.probe_at, self.touch_at, self.settle_at]
-            .into_iter()
-            .flatten()
-            .min();
-        let message = match due {
-            None => self
-                .inbox
-                .recv()
-                .map_err(|_| RecvTimeoutError::Disconnected),
-            Some(due) => {
-                let (now, _) = (self.clock)();
-                self.inbox.recv_timeout(due.saturating_duration_since(now))
-            }
-        };
-        match message {
-            Ok(message) => self.take(message, waiting),
-            Err(RecvTimeoutError::Timeout) => false,
-            Err(RecvTimeoutError::Disconnected) => true,
+    fn wait(&mut self) {
+        let due = [self.sync_at, self.probe_at, self.touch_at, self.settle_at];
+        let due = due.into_iter().flatten().min();
+        let left = due.map_or(Duration::MAX, |due| {
+            due.saturating_duration_since((self.clock)().0)
+        });
+        match self.inbox.recv_timeout(left) {
+            Ok(message) => self.take(message),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => self.is_ending = true,
         }
     }
 
-    /// Receives at most [`MAX_WAITING`] queued messages. Returns true if the process ends.
-    fn gather(&mut self, waiting: &mut VecDeque<WaitingRecord>) -> bool {
-        let mut is_ending = false;
+    /// Receives at most [`MAX_WAITING`] queued messages.
+    fn gather(&mut self) {
         for _ in 0..MAX_WAITING {
             let Ok(message) = self.inbox.try_recv() else {
-                break;
+                return;
             };
-            is_ending |= self.take(message, waiting);
+            self.take(message);
         }
-        is_ending
     }
 
-    fn take(&mut self, message: Message, waiting: &mut VecDeque<WaitingRecord>) -> bool {
+    fn take(&mut self, message: Message) {
         match message {
-            Message::Append(record) => waiting.push_back(*record),
+            Message::Append(record) => self.waiting.push_back(*record),
             Message::Consumed => self.settle_soon((self.clock)().0),
-            Message::End => return true,
+            Message::End => self.is_ending = true,
         }
-        false
     }
 
     /// Appends the oldest records as one group. If that fails, refuses all queued records, except
-    /// those that may still fit into a full log. Returns true if the process ends.
-    fn append(&mut self, waiting: &mut VecDeque<WaitingRecord>) -> bool {
+    /// those that may still fit into a full log.
+    fn append(&mut self) {
         self.probe();
-        if waiting.is_empty() {
-            return false;
-        }
-        let (refused, is_ending) = match self.refusals.current {
-            Some(error @ (AppendError::DiskFull | AppendError::DiskFailed)) => (Some(error), false),
-            _ => self.append_group(waiting),
+        let error = match self.refusals.current {
+            _ if self.waiting.is_empty() => return,
+            Some(error) if error != AppendError::Full => error,
+            _ => match self.append_group() {
+                Ok(()) => return,
+                Err(failure) => self.refused(failure),
+            },
         };
-        if let Some(error) = refused {
-            self.gathering = Gathering::default();
-            // A record that is smaller than the first may still fit into a full log.
-            let least = match error {
-                AppendError::Full => waiting.front().map_or(0, WaitingRecord::n_bytes),
-                AppendError::DiskFull | AppendError::DiskFailed => 0,
-            };
-            for record in mem::take(waiting) {
-                if record.n_bytes() < least {
-                    waiting.push_back(record)
-                } else {
-                    record.refuse(error)
-                }
+        self.gathering = Gathering::default();
+        // A record that is smaller than the first may still fit into a full log.
+        let first = self.waiting.front().filter(|_| error == AppendError::Full);
+        let least = first.map_or(0, WaitingRecord::n_bytes);
+        for record in mem::take(&mut self.waiting) {
+            if record.n_bytes() < least {
+                self.waiting.push_back(record);
+            } else {
+                record.refuse(error);
             }
         }
-        is_ending
     }
 
-    fn append_group(
-        &mut self,
-        waiting: &mut VecDeque<WaitingRecord>,
-    ) -> (Option<AppendError>, bool) {
+    fn append_group(&mut self) -> Result<(), AppendFailure> {
         let (begun, _) = (self.clock)();
-        let records: Vec<&Record> = waiting.iter().map(|waiting| &waiting.record).collect();
+        let records: Vec<&Record> = self.waiting.iter().map(|it| &it.record).collect();
         let appended = self.store.append(&records);
         let lost = self.store.take_lost();
         if !lost.is_empty() {
@@ -466,10 +455,7 @@ impl LogWriter {
                 when_lost(&lost);
             }
         }
-        let sequences = match appended {
-            Ok(sequences) => sequences,
-            Err(failure) => return (Some(self.refused(failure)), false),
-        };
+        let sequences = appended?;
         let (now, _) = (self.clock)();
         let took = now.saturating_duration_since(begun);
         self.shared.metrics.synced(took);
@@ -477,11 +463,11 @@ impl LogWriter {
         self.settle_soon(now);
         // These records arrived while the group was written, before any of its senders was
         // answered, so each of them counts as a further sender.
-        let is_ending = self.gather(waiting);
-        self.gathering.synced(waiting.len(), took);
+        self.gather();
+        self.gathering.synced(self.waiting.len(), took);
         let segment = self.store.last_segment();
         for sequence in sequences {
-            let Some(record) = waiting.pop_front() else {
+            let Some(record) = self.waiting.pop_front() else {
                 break;
             };
             if let Some(charge) = record.charge {
@@ -491,19 +477,17 @@ impl LogWriter {
             self.shared.metrics.acknowledged(after);
             (record.done)(Ok(sequence));
         }
-        (None, is_ending)
+        Ok(())
     }
 
     fn probe(&mut self) {
         let (now, unix_nanos) = (self.clock)();
-        if self.probe_at.is_none_or(|at| at > now) {
-            return;
-        }
-        self.probe_at = None;
-        match self.store.probe(unix_nanos) {
-            Ok(()) => self.resumed(now),
-            Err(failure) => {
-                self.refused(failure);
+        if self.probe_at.is_some_and(|at| at <= now) {
+            match self.store.probe(unix_nanos) {
+                Ok(()) => self.resumed(now),
+                Err(failure) => {
+                    self.refused(failure);
+                }
             }
         }
     }
@@ -573,34 +557,20 @@ impl LogWriter {
         }
     }
 
-    fn say_if_some_are_refused(&mut self) {
-        let (now, _) = (self.clock)();
-        if self.shared.refused_some.load(Relaxed) {
-            let why = "only for the senders that use most of the journal";
-            let used = self.store.used();
-            self.refusals_of_some
-                .begin(AppendError::Full, Some(&why), used, now);
-        } else {
-            self.refusals_of_some.end(now);
-        }
-    }
-
     fn publish(&mut self) {
         let (refuses, charges) = (self.refusals.current, &mut self.charges);
         self.shared.set_status(refuses, &self.store, charges);
-        self.say_if_some_are_refused();
+        let ((now, _), used) = ((self.clock)(), self.store.used());
+        if self.shared.refused_some.load(Relaxed) {
+            let why = "only for the senders that use most of the journal";
+            let refusals = &mut self.refusals_of_some;
+            refusals.begin(AppendError::Full, Some(&why), used, now);
+        } else {
+            self.refusals_of_some.end(now);
+        }
         let metrics = &self.shared.metrics;
         let (n_segments, oldest) = self.store.extent();
         let oldest = oldest.map(|unix_nanos| unix_nanos / 1_000_000_000);
-        metrics.resized(self.store.used(), n_segments, oldest);
+        metrics.resized(used, n_segments, oldest);
     }
-}
-
-/// Sleeps while records arrive.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the thread is the journal's own; a message would wake it too early"
-)]
-fn let_gather(pause: Duration) {
-    thread::sleep(pause);
 }
