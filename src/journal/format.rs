@@ -319,18 +319,13 @@ pub(super) fn rest_crc(meta: &[u8], body: &[u8]) -> u32 {
 impl CursorSlot {
     pub(super) fn encode(&self) -> Vec<u8> {
         let [first, topic] = &self.delivered.0;
-        let ranges = |outlet: &Consumed| -> Vec<(u64, u64)> {
-            outlet
-                .above()
-                .map(|range| (range.start, range.end))
-                .collect()
-        };
-        let (first_ranges, topic_ranges) = (ranges(first), ranges(topic));
+        let n_first = first.above().count() as u64;
+        // Each pair of numbers is written like a range.
         let mut pairs = vec![
-            (self.needed.from, self.needed.since_unix_nanos),
-            (topic.low, first_ranges.len() as u64),
+            self.needed.from..self.needed.since_unix_nanos,
+            topic.low..n_first,
         ];
-        pairs.extend(first_ranges.into_iter().chain(topic_ranges));
+        pairs.extend(first.above().chain(topic.above()));
         let mut bytes = vec![0; SLOT_HEAD + pairs.len() * 16 + 4];
         bytes[..8].copy_from_slice(SLOT_MAGIC);
         (&mut bytes[8..]).put_u32_le(VERSION);
@@ -340,9 +335,9 @@ impl CursorSlot {
         (&mut bytes[32..]).put_u64_le(self.durable);
         (&mut bytes[40..]).put_u64_le(self.written);
         let mut rest = &mut bytes[SLOT_HEAD..];
-        for (first, second) in pairs {
-            rest.put_u64_le(first);
-            rest.put_u64_le(second);
+        for pair in pairs {
+            rest.put_u64_le(pair.start);
+            rest.put_u64_le(pair.end);
         }
         seal_with_crc(&mut bytes);
         bytes

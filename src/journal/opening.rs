@@ -272,16 +272,13 @@ impl Opener {
         let (begun, _) = (self.clock)();
         let path = self.folder.path.join(self.contents.name());
         let damaged: Arc<dyn Storage> = Arc::new(self.folder.folder(DAMAGED)?);
-        let (mut store, recovered) = match self.open_store(&damaged)? {
-            Ok(opened) => opened,
-            Err(version) => {
-                self.set_other_aside(&path, version)?;
-                match self.open_store(&damaged)? {
-                    Ok(opened) => opened,
-                    Err(_) => return Err(unusable(&path, io::ErrorKind::InvalidData.into())),
-                }
-            }
-        };
+        let mut opened = self.open_store(&*damaged)?;
+        if let Err(version) = opened {
+            self.set_other_aside(&path, version)?;
+            opened = self.open_store(&*damaged)?;
+        }
+        let invalid = |_| unusable(&path, io::ErrorKind::InvalidData.into());
+        let (mut store, recovered) = opened.map_err(invalid)?;
         let folder = self.folder.path.display().to_string();
         if self.contents == LogContents::Requests && is_in_memory(&path) {
             JournalInMemory {
@@ -339,10 +336,8 @@ impl Opener {
                 .stopped
                 .filter(|_| recovered.is_past_whole)
                 // If the clock ran backwards, the duration is unknown. Assume the longest.
-                .map(|stopped| match unix_nanos.checked_sub(stopped) {
-                    Some(nanos) => Duration::from_nanos(nanos),
-                    None => Duration::MAX,
-                }),
+                .map(|stopped| unix_nanos.checked_sub(stopped))
+                .map(|nanos| nanos.map_or(Duration::MAX, Duration::from_nanos)),
             opened_unix_nanos: unix_nanos,
         };
         Ok(OpenedStore { store, log, last })
@@ -351,10 +346,10 @@ impl Opener {
     /// Opens the store; returns the version if another version wrote the log.
     fn open_store(
         &mut self,
-        damaged: &Arc<dyn Storage>,
+        damaged: &dyn Storage,
     ) -> Result<Result<(Store, Recovered), u32>, JournalError> {
         let storage: Arc<dyn Storage> = Arc::new(self.folder.folder(self.contents.name())?);
-        match Store::open(storage, &**damaged, self.settings, self.rng.fork()) {
+        match Store::open(storage, damaged, self.settings, self.rng.fork()) {
             Ok(opened) => Ok(Ok(opened)),
             Err(OpenError::OtherVersion(version)) => Ok(Err(version)),
             Err(OpenError::FileFault(fault)) => {

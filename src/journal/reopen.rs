@@ -14,7 +14,7 @@ use super::format::{
 use super::progress::{CURSOR, CursorFile};
 use super::recover::{Scan, scan};
 use super::segment::{
-    FileFault, RecordKind, Segment, consumed_below, first_of, is_for, read_head, read_leniently,
+    FileFault, RecordKind, Segment, first_of, heads, is_for, read_head, read_leniently,
 };
 use super::storage::{Storage, StoredFile};
 use crate::telemetry::{JournalDamaged, Telemetry};
@@ -146,7 +146,11 @@ pub(super) fn recover<'a>(
     let mut recovery = Recovery::new(storage, damaged, outlets, first)?;
     // A power cut may have lost the last writes of the cursor.
     let mut latest = candidates.iter().rev();
-    if let Some(low) = latest.find_map(|it| consumed_below(&*it.file, it.head?.salt)) {
+    let low = latest.find_map(|it| {
+        let heads = heads(&*it.file, it.head?.salt, u64::MAX);
+        heads.iter().map(|(_, head)| head.low).max()
+    });
+    if let Some(low) = low {
         recovery.delivered.consume_everywhere(0..low);
         recovery.next_sequence = recovery.next_sequence.max(low);
     }

@@ -2,12 +2,11 @@
 //! although the log has their records. Compares lengths and checksums first, then every byte.
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::format::{OUTLETS, RECORD_HEAD, RecordHead, request_signal};
-use super::segment::{Index, Segment, heads_of};
+use super::segment::{Index, heads_of};
 use super::storage::Storage;
 use super::store::Record;
 
@@ -39,24 +38,24 @@ impl LastRecords {
     /// after an unreadable head in the same segment.
     pub(super) fn find(storage: Arc<dyn Storage>, index: &Index) -> Self {
         let segments = index.lock().clone();
-        let mut found = Vec::new();
-        let mut latest = 0;
-        for (idx, segment) in segments.iter().enumerate().rev() {
-            // An error ends only the search in this segment.
-            let _ = find_in(&*storage, segment, &mut found);
-            latest = found
-                .iter()
-                .map(|place: &Place| place.head.arrived)
-                .fold(latest, u64::max);
-            let is_early = |at: u64| Duration::from_nanos(latest.saturating_sub(at)) > BEFORE_END;
-            if idx == 0 || is_early(segment.oldest) {
+        let (mut found, mut latest) = (Vec::new(), 0);
+        let age = |latest: u64, at| Duration::from_nanos(latest.saturating_sub(at));
+        for segment in segments.iter().rev() {
+            for (offset, head) in heads_of(&*storage, segment) {
+                latest = latest.max(head.arrived);
+                found.push(Place {
+                    file: segment.name.clone(),
+                    offset,
+                    head,
+                });
+            }
+            if age(latest, segment.oldest) > BEFORE_END {
                 break;
             }
         }
         let mut places: HashMap<_, Vec<Place>> = HashMap::new();
         for place in found {
-            let age = Duration::from_nanos(latest.saturating_sub(place.head.arrived));
-            if age <= BEFORE_END {
+            if age(latest, place.head.arrived) <= BEFORE_END {
                 let key = (place.head.rest_crc, place.n_bytes());
                 places.entry(key).or_default().push(place);
             }
@@ -92,16 +91,6 @@ impl Place {
     fn n_bytes(&self) -> usize {
         self.head.meta_len as usize + self.head.body_len as usize
     }
-}
-
-fn find_in(storage: &dyn Storage, segment: &Segment, found: &mut Vec<Place>) -> io::Result<()> {
-    let heads = heads_of(storage, segment)?.into_iter();
-    found.extend(heads.map(|(offset, head)| Place {
-        file: segment.name.clone(),
-        offset,
-        head,
-    }));
-    Ok(())
 }
 
 fn is_equal(storage: &dyn Storage, place: &Place, record: &Record) -> bool {

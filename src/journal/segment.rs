@@ -39,7 +39,7 @@ pub(super) fn is_for(kind: Option<RecordKind>, signal: u8, outlet: Outlet) -> bo
     }
 }
 
-/// Size in bytes of the reads around an unreadable sector.
+/// Size in bytes of the reads of heads, and of the reads around an unreadable sector.
 const PAGE: usize = 4096;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,46 +146,33 @@ pub(super) fn read_head(file: &dyn StoredFile) -> Result<SegmentHead, UnusableHe
 }
 
 /// Returns the heads of a segment's records, each with its offset, up to the first unreadable head.
-pub(super) fn heads_of(
-    storage: &dyn Storage,
-    segment: &Segment,
-) -> io::Result<Vec<(u64, RecordHead)>> {
-    let file = storage.open(&segment.name)?;
+pub(super) fn heads_of(storage: &dyn Storage, segment: &Segment) -> Vec<(u64, RecordHead)> {
+    let file = storage.open(&segment.name);
+    file.map_or_else(
+        |_| Vec::new(),
+        |file| heads(&*file, segment.head.salt, segment.end),
+    )
+}
+
+/// Returns the heads of the records before `end`, as [`heads_of`].
+pub(super) fn heads(file: &dyn StoredFile, salt: u64, end: u64) -> Vec<(u64, RecordHead)> {
+    // The window has space for a few small records, or for the head of a large one.
+    let mut window = [0; PAGE];
+    let (mut begins, mut n_read) = (0, 0);
     let (mut offset, mut heads) = (RECORDS_AT, Vec::new());
-    while offset < segment.end {
-        let mut bytes = [0; RECORD_HEAD];
-        let n_read = file.read_at(&mut bytes, offset)?;
-        let Some(head) = RecordHead::decode(&bytes[..n_read], segment.head.salt) else {
+    while offset < end {
+        if offset + RECORD_HEAD as u64 > begins + n_read as u64 {
+            begins = offset;
+            n_read = file.read_at(&mut window, offset).unwrap_or_default();
+        }
+        let at = usize::try_from(offset - begins).unwrap_or(n_read);
+        let Some(head) = RecordHead::decode(&window[at.min(n_read)..n_read], salt) else {
             break;
         };
         heads.push((offset, head));
         offset += head.n_bytes() as u64;
     }
-    Ok(heads)
-}
-
-/// Returns the number below which every record was consumed when the segment's last group was
-/// written; `None` if the first head cannot be read. Ignores records after an unreadable head.
-pub(super) fn consumed_below(file: &dyn StoredFile, salt: u64) -> Option<u64> {
-    // The window has space for many small records, or for the head of a large one.
-    const WINDOW: usize = 64 << 10;
-    let mut window = vec![0; WINDOW];
-    let (mut begins, mut n_read) = (0, 0);
-    let (mut offset, mut low) = (RECORDS_AT, None);
-    loop {
-        if offset + RECORD_HEAD as u64 > begins + n_read as u64 {
-            begins = offset;
-            n_read = file.read_at(&mut window, offset).unwrap_or_default();
-        }
-        let at = usize::try_from(offset - begins)
-            .unwrap_or(n_read)
-            .min(n_read);
-        let Some(head) = RecordHead::decode(&window[at..n_read], salt) else {
-            return low;
-        };
-        low = low.max(Some(head.low));
-        offset += head.n_bytes() as u64;
-    }
+    heads
 }
 
 /// Reads up to `n_bytes` from `offset`. Unreadable bytes become zeros.

@@ -137,7 +137,7 @@ impl Store {
         let Some(oldest) = oldest else {
             return false;
         };
-        let heads = heads_of(&*self.storage, &oldest).unwrap_or_default();
+        let heads = heads_of(&*self.storage, &oldest);
         let consumed = self.progress.delivered();
         let waiting = heads.iter().map(|(_, head)| head);
         let waiting = waiting.filter(|head| !consumed.contains(head.sequence));
