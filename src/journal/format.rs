@@ -229,11 +229,17 @@ pub fn is_segment(bytes: &[u8]) -> bool {
 }
 
 /// Returns the head of a segment, from either of its offsets.
-pub(super) fn head_of(bytes: &[u8]) -> Option<SegmentHead> {
-    HEADS_AT.into_iter().find_map(|at| {
-        let rest = bytes.get(usize::try_from(at).ok()?..)?;
-        SegmentHead::decode(rest.first_chunk()?).ok()
-    })
+pub(super) fn head_of(bytes: &[u8]) -> Result<SegmentHead, UnusableHead> {
+    let [first, second] = HEADS_AT.map(|at| {
+        let rest = usize::try_from(at).ok().and_then(|at| bytes.get(at..));
+        let head = rest.and_then(<[u8]>::first_chunk);
+        SegmentHead::decode(head.ok_or(UnusableHead::Damaged)?)
+    });
+    if first.is_ok() || second == Err(UnusableHead::Damaged) {
+        first
+    } else {
+        second
+    }
 }
 
 /// Encodes the seal of a segment; [`Segment::seal`](super::segment::Segment::seal) names the

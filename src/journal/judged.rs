@@ -34,30 +34,21 @@ struct State {
     /// Marks that wait until all tickets below a number are done.
     waiting: VecDeque<(u64, Marks)>,
     /// The oldest record that the marks of each write refer to, by the number of the write.
-    writing: BTreeMap<u64, u64>,
+    writing: BTreeMap<u64, Option<u64>>,
     n_writes: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Marks {
     bytes: Vec<u8>,
-    /// The oldest record that the marks refer to.
-    oldest: u64,
-}
-
-impl Default for Marks {
-    fn default() -> Self {
-        Self {
-            bytes: Vec::new(),
-            oldest: u64::MAX,
-        }
-    }
+    /// The oldest record that the marks refer to; `None` without marks.
+    oldest: Option<u64>,
 }
 
 impl Marks {
-    fn add(&mut self, bytes: &[u8], oldest: u64) {
+    fn add(&mut self, bytes: &[u8], oldest: Option<u64>) {
         self.bytes.extend_from_slice(bytes);
-        self.oldest = oldest.min(self.oldest);
+        self.oldest = self.oldest.into_iter().chain(oldest).min();
     }
 }
 
@@ -80,7 +71,7 @@ impl JudgedMarks {
     /// Adds marks of judged traces. The tickets for their scores were issued already, or the next
     /// [`Self::turn`] issues them. `oldest` is the oldest record that the marks refer to.
     pub fn add(&self, bytes: &[u8], oldest: u64) {
-        self.shared.state.lock().open.add(bytes, oldest);
+        self.shared.state.lock().open.add(bytes, Some(oldest));
     }
 
     /// Returns true if marks wait for a turn.
@@ -149,7 +140,6 @@ impl JudgedMarks {
         let state = self.shared.state.lock();
         let waiting = state.waiting.iter().map(|(_, marks)| marks.oldest);
         let oldest = waiting.chain(state.writing.values().copied());
-        let oldest = oldest.fold(state.open.oldest, u64::min);
-        (oldest < u64::MAX).then_some(oldest)
+        oldest.chain([state.open.oldest]).flatten().min()
     }
 }

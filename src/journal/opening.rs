@@ -320,18 +320,18 @@ impl Opener {
         // complete, which the next start needs even after a kill. If this write fails, the next one
         // reports the failure.
         let _ = progress.write(unix_nanos);
-        let delivered = progress.delivered().clone();
+        let delivered = progress.delivered.clone();
         let last = LastRecords::find(Arc::clone(&storage), &index);
         let log = OpenedLog {
             storage,
             damaged,
             index,
             delivered,
-            end: store.next_sequence(),
+            end: store.next_sequence,
             n_restored: recovered.counts,
             damage: recovered.damage,
             reported: Arc::default(),
-            needed: store.needed(),
+            needed: store.progress.needed,
             silence: recovered
                 .stopped
                 .filter(|_| recovered.is_past_whole)

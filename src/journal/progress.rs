@@ -32,14 +32,14 @@ const NEW_CURSOR: &str = "cursor.new";
 #[derive(Debug)]
 pub(super) struct Progress {
     storage: Arc<dyn Storage>,
-    delivered: Delivered,
+    pub(super) delivered: Delivered,
     /// The content of the last slot. A start knows no more.
-    written: Delivered,
+    pub(super) written: Delivered,
     /// For each outlet, one more than the number of the last record that it gets.
     ends: [u64; N_OUTLETS],
     /// Every record below this number is durable.
     durable: u64,
-    needed: Needed,
+    pub(super) needed: Needed,
     /// The time in the cursor of the previous process; `None` without such a cursor, without
     /// scoring, and after scoring has rebuilt its traces. Until then each write repeats this time,
     /// so that the next start measures the whole outage even if this process ends early.
@@ -69,14 +69,6 @@ impl Progress {
             cursor,
             has_moved: true,
         }
-    }
-
-    pub(super) fn delivered(&self) -> &Delivered {
-        &self.delivered
-    }
-
-    pub(super) fn written(&self) -> &Delivered {
-        &self.written
     }
 
     /// Marks a range as consumed by an outlet. The range of a record begins after the previous
@@ -116,10 +108,6 @@ impl Progress {
     pub(super) fn consume_everywhere(&mut self, range: Range<u64>) {
         self.delivered.consume_everywhere(range);
         self.has_moved = true;
-    }
-
-    pub(super) fn needed(&self) -> Needed {
-        self.needed
     }
 
     /// Sets the records that scoring needs. Do not call it before scoring has rebuilt its traces.

@@ -212,10 +212,9 @@ impl LogReader {
             .iter()
             .find(|hole| hole.sequences.contains(&position.sequence));
         let damage = || {
-            let start = position.offset - RECORDS_AT;
-            let evidence = &bytes[usize::try_from(start).unwrap_or(0).min(bytes.len())..];
-            let evidence = &evidence
-                [..usize::try_from(offset - position.offset).map_or(0, |n| n.min(evidence.len()))];
+            let [start, end] = [position.offset, offset]
+                .map(|at| usize::try_from(at - RECORDS_AT).map_or(0, |at| at.min(bytes.len())));
+            let evidence = &bytes[start..end];
             Damage {
                 file: segment.name.clone(),
                 offset: position.offset,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::format::{
     HEADS_AT, Outlet, RECORD_HEAD, RECORDS_AT, RecordHead, SEAL, SEAL_AT, SEGMENT_HEAD,
-    SegmentHead, SignalCounts, UnusableHead, decode_seal, encode_seal,
+    SegmentHead, SignalCounts, UnusableHead, decode_seal, encode_seal, head_of,
 };
 use super::storage::{Storage, StoredFile};
 use crate::sync::Mutex;
@@ -130,19 +130,8 @@ pub(super) fn write_heads(file: &dyn StoredFile, head: &SegmentHead) -> io::Resu
     Ok(())
 }
 
-/// Reads a segment's head from either of its offsets.
 pub(super) fn read_head(file: &dyn StoredFile) -> Result<SegmentHead, UnusableHead> {
-    let mut outcome = Err(UnusableHead::Damaged);
-    for at in HEADS_AT {
-        let mut bytes = [0; SEGMENT_HEAD];
-        let is_read = matches!(file.read_at(&mut bytes, at), Ok(SEGMENT_HEAD));
-        match SegmentHead::decode(&bytes) {
-            Ok(head) if is_read => return Ok(head),
-            Err(other @ UnusableHead::OtherVersion(_)) => outcome = Err(other),
-            _ => {}
-        }
-    }
-    outcome
+    head_of(&read_leniently(file, 0, PAGE))
 }
 
 /// Returns the heads of a segment's records, each with its offset, up to the first unreadable head.

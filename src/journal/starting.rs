@@ -25,7 +25,11 @@ pub(super) fn start(mut opener: Opener) -> Result<(JournalLog, JoinHandle<()>), 
         capacity,
     ));
     let (sender, inbox) = sync_channel(MAX_WAITING);
-    let log = JournalLog::new(sender, Arc::clone(&shared), clock);
+    let log = JournalLog {
+        sender,
+        shared: Arc::clone(&shared),
+        clock,
+    };
     let folder = Arc::clone(&opener.folder);
     // If the folder is usable, the undelivered records are known when this function returns.
     let mut opened = opened.map(|opened| shared.opened(opened, clock().0));

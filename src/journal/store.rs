@@ -10,9 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::consumed::N_OUTLETS;
-use super::format::{
-    ALIGNMENT, Needed, OUTLETS, RECORDS_AT, RecordHead, SegmentHead, SignalCounts,
-};
+use super::format::{ALIGNMENT, OUTLETS, RECORDS_AT, RecordHead, SegmentHead, SignalCounts};
 use super::progress::Progress;
 use super::reopen::{OpenError, Recovered, recover};
 use super::segment::{FileFault, Index, Segment, segment_name, write_heads};
@@ -139,9 +137,9 @@ pub(super) struct Store {
     is_unsynced: bool,
     /// Consumed segments of the usual size, to be recycled.
     spares: Vec<String>,
-    /// Records that were evicted since the last [`Store::take_lost`].
-    lost: Vec<LostRecord>,
-    next_sequence: u64,
+    /// Records that were evicted and that nobody was told of.
+    pub(super) lost: Vec<LostRecord>,
+    pub(super) next_sequence: u64,
     next_group: u64,
     pub(super) progress: Progress,
     rng: fastrand::Rng,
@@ -186,22 +184,14 @@ impl Store {
         (Arc::clone(&self.storage), Arc::clone(&self.index))
     }
 
-    pub(super) fn needed(&self) -> Needed {
-        self.progress.needed()
-    }
-
     /// Returns the number below which every record is consumed.
     pub(super) fn low(&self) -> u64 {
-        self.progress.delivered().low()
+        self.progress.delivered.low()
     }
 
     /// Returns, for each outlet, the number below which every record is consumed.
     pub(super) fn lows(&self) -> [u64; N_OUTLETS] {
-        OUTLETS.map(|outlet| self.progress.delivered().to(outlet.index()).low)
-    }
-
-    pub(super) fn next_sequence(&self) -> u64 {
-        self.next_sequence
+        OUTLETS.map(|outlet| self.progress.delivered.to(outlet.index()).low)
     }
 
     pub(super) fn capacity(&self) -> u64 {

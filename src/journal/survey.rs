@@ -100,7 +100,7 @@ pub struct SegmentRequest {
 /// Returns all intact requests in the bytes of a segment, delivered or not; `None` if its head is
 /// damaged or of another version.
 pub fn segment_requests(bytes: &bytes::Bytes) -> Option<Vec<SegmentRequest>> {
-    let head = super::format::head_of(bytes)?;
+    let head = super::format::head_of(bytes).ok()?;
     let records_at = usize::try_from(RECORDS_AT).ok()?;
     let records = bytes.slice(records_at.min(bytes.len())..);
     let found = scan(&records, &head, None, 0).records.into_iter();

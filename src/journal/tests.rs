@@ -176,10 +176,8 @@ impl Tested {
         for outlet in self.outlets() {
             let mut reader = reader_for(&self.store, outlet, &reported);
             let mut from = self.store.lows()[outlet.index()];
-            while from < self.store.next_sequence() {
-                let stretch = reader
-                    .read(from, self.store.next_sequence(), 3_000)
-                    .unwrap();
+            while from < self.store.next_sequence {
+                let stretch = reader.read(from, self.store.next_sequence, 3_000).unwrap();
                 assert!(stretch.next > from, "it goes on");
                 from = stretch.next;
                 for record in stretch.records {
@@ -230,7 +228,7 @@ fn reader_of(store: &Store) -> LogReader {
 }
 
 fn reader_for(store: &Store, outlet: Outlet, reported: &Arc<Mutex<Consumed>>) -> LogReader {
-    let consumed = store.progress.delivered().to(outlet.index());
+    let consumed = store.progress.delivered.to(outlet.index());
     let wanted = Wanted::Waiting {
         consumed: consumed.clone(),
         outlet,
@@ -486,7 +484,7 @@ fn a_removed_destination_pins_nothing_and_a_new_one_gets_later_records() {
     let record = |signal, body: &'static str| Record::new(signal, 1, 7, Bytes::new(), body.into());
     let waiting = |store: &Store, outlet| {
         let mut reader = reader_for(store, outlet, &Arc::default());
-        let read = reader.read(0, store.next_sequence(), usize::MAX).unwrap();
+        let read = reader.read(0, store.next_sequence, usize::MAX).unwrap();
         read.records
             .into_iter()
             .map(|record| record.body)
@@ -756,7 +754,7 @@ fn a_real_folder_keeps_what_it_was_given() {
     drop(store);
     let (store, recovered) = open();
     assert_eq!((recovered.damage.len(), recovered.torn), (0, None));
-    assert_eq!((store.low(), store.next_sequence()), (30, 60));
+    assert_eq!((store.low(), store.next_sequence), (30, 60));
     let n_spans = (15..30).sum::<u64>() + 15;
     assert_eq!(recovered.counts[0][..3], [n_spans, 0, 0]);
     let mut reader = reader_of(&store);

@@ -47,9 +47,9 @@ const SETTLE_DELAY: Duration = Duration::from_millis(10);
 /// A handle to append to a log. Clones share the log.
 #[derive(Debug, Clone)]
 pub struct JournalLog {
-    sender: SyncSender<Message>,
-    shared: Arc<LogShared>,
-    clock: Clock,
+    pub(super) sender: SyncSender<Message>,
+    pub(super) shared: Arc<LogShared>,
+    pub(super) clock: Clock,
 }
 
 pub(super) struct LogShared {
@@ -95,14 +95,6 @@ struct Status {
 }
 
 impl JournalLog {
-    pub(super) fn new(sender: SyncSender<Message>, shared: Arc<LogShared>, clock: Clock) -> Self {
-        Self {
-            sender,
-            shared,
-            clock,
-        }
-    }
-
     /// Calls `when_open` when the log is open: immediately, or on the journal's thread before the
     /// first record is appended.
     pub fn when_open(&self, when_open: WhenOpen) {
@@ -449,7 +441,7 @@ impl LogWriter {
         let (begun, _) = (self.clock)();
         let records: Vec<&Record> = self.waiting.iter().map(|it| &it.record).collect();
         let appended = self.store.append(&records);
-        let lost = self.store.take_lost();
+        let lost = mem::take(&mut self.store.lost);
         if !lost.is_empty() {
             for when_lost in &*self.shared.losers.lock() {
                 when_lost(&lost);

@@ -50,7 +50,7 @@ impl Store {
 
     /// Marks the segments whose records are all delivered, including the tail.
     fn mark_delivered(&mut self) {
-        let consumed = self.progress.written();
+        let consumed = &self.progress.written;
         for segment in self.index.lock().iter_mut() {
             let range = segment.head.first..segment.next;
             segment.is_delivered |= consumed.rest_of(&range).is_empty();
@@ -70,7 +70,7 @@ impl Store {
         let mut released = Needed::default();
         let mut done = Vec::new();
         for (segment, next_oldest) in delivered.into_iter().rev() {
-            let is_needed = self.settings.is_scored && segment.next > self.progress.needed().from;
+            let is_needed = self.settings.is_scored && segment.next > self.progress.needed.from;
             if is_needed && segment.size <= share {
                 share -= segment.size;
                 continue;
@@ -107,7 +107,7 @@ impl Store {
         let is_delivered = |(idx, segment): (usize, &Segment)| {
             let range = segment.head.first..segment.next;
             let next_oldest = index.get(idx + 1).map(|next| next.oldest);
-            let is_delivered = self.progress.written().rest_of(&range).is_empty();
+            let is_delivered = self.progress.written.rest_of(&range).is_empty();
             is_delivered.then(|| (segment.clone(), next_oldest))
         };
         let finished = index[..n_finished].iter().enumerate();
@@ -138,7 +138,7 @@ impl Store {
             return false;
         };
         let heads = heads_of(&*self.storage, &oldest);
-        let consumed = self.progress.delivered();
+        let consumed = &self.progress.delivered;
         let waiting = heads.iter().map(|(_, head)| head);
         let waiting = waiting.filter(|head| !consumed.contains(head.sequence));
         self.lost.extend(waiting.map(|head| LostRecord {
@@ -153,10 +153,6 @@ impl Store {
         let _ = self.progress.write_durably(unix_nanos);
         self.remove(vec![oldest]);
         true
-    }
-
-    pub(in crate::journal) fn take_lost(&mut self) -> Vec<LostRecord> {
-        std::mem::take(&mut self.lost)
     }
 
     fn remove(&mut self, done: Vec<Segment>) {

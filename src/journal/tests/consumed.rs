@@ -17,7 +17,7 @@ fn append(store: &mut Store, n: u64) {
 fn waiting(store: &Store) -> Vec<u64> {
     let mut reader = reader_of(store);
     let stretch = reader
-        .read(store.low(), store.next_sequence(), usize::MAX)
+        .read(store.low(), store.next_sequence, usize::MAX)
         .unwrap();
     let records = stretch.records.iter();
     records.map(|record| record.arrived).collect()

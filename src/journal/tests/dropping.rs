@@ -36,13 +36,13 @@ fn record(lane: u8, n: u64) -> Record {
 
 /// Returns the number and the items of each waiting record of a lane.
 fn waiting(store: &Store, lane: u8) -> BTreeMap<u64, u64> {
-    let consumed = store.progress.delivered().to(0).clone();
+    let consumed = store.progress.delivered.to(0).clone();
     let wanted = Wanted::Waiting {
         consumed,
         outlet: Outlet::Lane(lane),
         reported: Arc::default(),
     };
-    let end = store.next_sequence();
+    let end = store.next_sequence;
     let stretch = reads(store, wanted)
         .read(store.low(), end, usize::MAX)
         .unwrap();
@@ -63,7 +63,7 @@ fn a_full_log_of_scores_gives_up_the_oldest_and_says_which() {
     for n in 0..600 {
         let lane = (n % 3) as u8;
         store.append(&[&record(lane, n)]).unwrap();
-        lost.extend(store.take_lost());
+        lost.extend(std::mem::take(&mut store.lost));
         assert!(store.used() <= SCORES.max_size);
     }
     let expected: Vec<LostRecord> = (0..lost.len() as u64)
@@ -94,7 +94,7 @@ fn what_was_delivered_is_not_lost() {
             store.progress.consume_everywhere(n - 1..n);
         }
         store.settle(1).unwrap();
-        assert_eq!(store.take_lost(), []);
+        assert_eq!(std::mem::take(&mut store.lost), []);
     }
 }
 
@@ -110,7 +110,7 @@ fn scores_that_were_not_given_up_survive_a_power_cut_at_any_operation() {
                 0..8 => {
                     let sequences = store.append(&[&record(0, n)]).unwrap();
                     promised.insert(sequences.start, n);
-                    for lost in store.take_lost() {
+                    for lost in std::mem::take(&mut store.lost) {
                         promised.remove(&lost.sequence);
                     }
                 }
@@ -160,7 +160,7 @@ fn a_disk_that_fails_while_the_oldest_go_loses_nothing_else() {
             if let Ok(sequences) = store.append(&[&record(0, n)]) {
                 promised.insert(sequences.start, n);
             }
-            for lost in store.take_lost() {
+            for lost in std::mem::take(&mut store.lost) {
                 promised.remove(&lost.sequence);
             }
         }

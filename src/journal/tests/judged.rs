@@ -55,7 +55,11 @@ fn start(disk: &ModelDisk, name: &'static str, is_scored: bool) -> (JournalLog, 
     );
     let shared = Arc::new(shared);
     let (sender, inbox) = sync_channel(64);
-    let log = JournalLog::new(sender, Arc::clone(&shared), clock);
+    let log = JournalLog {
+        sender,
+        shared: Arc::clone(&shared),
+        clock,
+    };
     let refusals = Refusals::new(name, SETTINGS.max_size);
     let writer = LogWriter::new(store, inbox, shared, clock, refusals);
     (log, thread::spawn(move || writer.run()))
@@ -65,7 +69,7 @@ fn start(disk: &ModelDisk, name: &'static str, is_scored: bool) -> (JournalLog, 
 fn bodies(disk: &ModelDisk, is_scored: bool, kind: RecordKind) -> Vec<Bytes> {
     let store = open(disk, is_scored);
     let mut reader = reads(&store, Wanted::Kind(kind));
-    let stretch = reader.read(0, store.next_sequence(), usize::MAX).unwrap();
+    let stretch = reader.read(0, store.next_sequence, usize::MAX).unwrap();
     assert_eq!(stretch.damage, []);
     let records = stretch.records.into_iter();
     records.map(|record| record.body).collect()

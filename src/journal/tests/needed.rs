@@ -27,10 +27,8 @@ pub(super) fn open_scored(disk: &ModelDisk) -> (Store, Recovered) {
 /// Returns the numbers of the requests that scoring needs, whether delivered or not.
 fn past(store: &Store) -> Vec<u64> {
     let mut reader = reads(store, Wanted::Kind(RecordKind::Request));
-    let from = store.needed().from;
-    let stretch = reader
-        .read(from, store.next_sequence(), usize::MAX)
-        .unwrap();
+    let from = store.progress.needed.from;
+    let stretch = reader.read(from, store.next_sequence, usize::MAX).unwrap();
     assert_eq!(stretch.damage, []);
     stretch
         .records
@@ -60,7 +58,7 @@ fn what_is_delivered_is_kept_while_it_is_needed() {
             let (again, recovered) = open_scored(&disk.after_power_cut(kept, &mut rng));
             assert_eq!(recovered.damage, []);
             assert!(recovered.is_past_whole || n == 0);
-            let (all, needed) = (past(&again), again.needed());
+            let (all, needed) = (past(&again), again.progress.needed);
             assert!(
                 needed.from <= from,
                 "{n}, {kept:?}: nothing needed is given up"
@@ -85,7 +83,7 @@ fn a_trace_that_stays_open_holds_a_quarter_of_the_log_and_refuses_nothing() {
     // In addition to scoring's quarter there are two spare segments and the open one.
     let share = SCORED.max_size / 4 + 3 * SCORED.segment_size;
     assert!(store.used() <= share, "{} bytes", store.used());
-    let needed = store.needed();
+    let needed = store.progress.needed;
     assert!(needed.from > 900, "{needed:?}");
     assert_eq!(
         needed.since_unix_nanos, needed.from,
@@ -98,7 +96,11 @@ fn a_trace_that_stays_open_holds_a_quarter_of_the_log_and_refuses_nothing() {
         assert!(store.append(&[&record]).is_ok(), "{n}");
         store.settle(n).unwrap();
     }
-    assert!(store.needed().from > needed.from, "{:?}", store.needed());
+    assert!(
+        store.progress.needed.from > needed.from,
+        "{:?}",
+        store.progress.needed
+    );
 }
 
 #[test]
