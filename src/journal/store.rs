@@ -361,7 +361,9 @@ impl Store {
         let usual = self.settings.segment_size;
         let spare = if usual >= least { self.spares.pop() } else { None };
         let (file, size) = match spare {
-            Some(spare) => (self.recycle(&spare, &name, &head)?, usual),
+            Some(spare) => self
+                .prepare(&name, &head, usual, Some(&spare))
+                .map_err(FileFault::of(&name))?,
             None => self.make(&name, &head, least, arrived)?,
         };
         self.tail = Some(file);
@@ -394,27 +396,6 @@ impl Store {
         Ok(())
     }
 
-    /// Recycles a consumed segment. Its blocks are already allocated, so a sync writes only data.
-    fn recycle(
-        &self,
-        spare: &str,
-        name: &str,
-        head: &SegmentHead,
-    ) -> Result<Arc<dyn StoredFile>, AppendFailure> {
-        let recycled = self.storage.open(spare).and_then(|file| {
-            write_heads(&*file, head)?;
-            file.sync()?;
-            self.storage.rename(spare, name)?;
-            self.storage.sync()?;
-            Ok(file)
-        });
-        Ok(recycled.map_err(|error| {
-            let _ = self.storage.remove(spare);
-            let _ = self.storage.remove(name);
-            FileFault::of(name)(error)
-        })?)
-    }
-
     /// Creates a segment of the usual size, or a larger one for a large record, or a smaller one if
     /// space is short.
     fn make(
@@ -437,30 +418,42 @@ impl Store {
             return Err(FULL);
         }
         let usual = self.settings.segment_size.max(least).min(free);
-        let made = self.create(name, head, usual).or_else(|_| {
+        let made = self.prepare(name, head, usual, None).or_else(|_| {
             // The disk may be full.
             while self.drop_spare() {}
-            self.create(name, head, LEAST_SEGMENT.max(least).min(usual))
+            self.prepare(name, head, LEAST_SEGMENT.max(least).min(usual), None)
         });
-        let made = made.or_else(|_| self.create(name, head, least));
+        let made = made.or_else(|_| self.prepare(name, head, least, None));
         Ok(made.map_err(FileFault::of(name))?)
     }
 
-    fn create(
+    /// Prepares the file of a segment: creates it with `size` bytes, or recycles a spare. The blocks
+    /// of a spare are already allocated, so a sync writes only data.
+    fn prepare(
         &self,
         name: &str,
         head: &SegmentHead,
         size: u64,
+        spare: Option<&str>,
     ) -> io::Result<(Arc<dyn StoredFile>, u64)> {
-        let made = self.storage.create(name).and_then(|file| {
+        let prepare = || {
+            let file = match spare {
+                Some(spare) => self.storage.open(spare)?,
+                None => self.storage.create(name)?,
+            };
             file.allocate(size)?;
             write_heads(&*file, head)?;
             file.sync()?;
+            if let Some(spare) = spare {
+                self.storage.rename(spare, name)?;
+            }
             self.storage.sync()?;
             Ok((file, size))
-        });
-        made.inspect_err(|_| {
-            let _ = self.storage.remove(name);
+        };
+        prepare().inspect_err(|_| {
+            for name in spare.into_iter().chain([name]) {
+                let _ = self.storage.remove(name);
+            }
         })
     }
 
