@@ -14,7 +14,7 @@ use super::format::{Needed, OUTLETS, Outlet, SignalCounts, add_counts};
 use super::reader::{LogReader, Wanted};
 use super::reopen::{Damage, OpenError, Recovered};
 use super::resent::LastRecords;
-use super::segment::{Index, RecordKind};
+use super::segment::RecordKind;
 use super::storage::{Folder, Storage, is_in_memory};
 use super::store::{AppendError, LogSettings, Store};
 use crate::sync::Mutex;
@@ -150,35 +150,33 @@ fn unusable(file: &Path, error: io::Error) -> JournalError {
 /// An open log, from which readers are created.
 #[derive(Debug)]
 pub struct OpenedLog {
-    storage: Arc<dyn Storage>,
-    damaged: Arc<dyn Storage>,
-    index: Index,
+    pub past: Past,
     delivered: Delivered,
-    end: u64,
     /// Undelivered items, including damaged ones.
     n_restored: [SignalCounts; N_OUTLETS],
     damage: Vec<Damage>,
     /// Damaged records that a reader has reported.
     reported: Arc<Mutex<Consumed>>,
-    needed: Needed,
-    /// See [`Past::silence`].
-    silence: Option<Duration>,
-    opened_unix_nanos: u64,
 }
 
 impl OpenedLog {
     /// Returns the undelivered records of an outlet: the oldest one, and one more than the last.
     pub fn waiting(&self, outlet: Outlet) -> Range<u64> {
-        self.delivered.to(outlet.index()).low.min(self.end)..self.end
+        let end = self.past.end;
+        self.delivered.to(outlet.index()).low.min(end)..end
     }
 
     /// Returns a reader of the undelivered records of an outlet, oldest first.
     pub fn reader(&self, outlet: Outlet) -> LogReader {
-        self.reads(Wanted::Waiting {
+        let wanted = Wanted::Waiting {
             consumed: self.delivered.to(outlet.index()).clone(),
             outlet,
             reported: Arc::clone(&self.reported),
-        })
+        };
+        LogReader {
+            wanted,
+            ..self.past.requests.clone()
+        }
     }
 
     /// Returns the undelivered items of an outlet, and how many of them are damaged.
@@ -189,31 +187,10 @@ impl OpenedLog {
         }
         [self.n_restored[outlet.index()], damaged].map(|counts| outlet.counts(&counts))
     }
-
-    pub fn past(&self) -> Past {
-        Past {
-            marks: self.reads(Wanted::Kind(RecordKind::Judged)),
-            requests: self.reads(Wanted::Kind(RecordKind::Request)),
-            needed: self.needed,
-            end: self.end,
-            silence: self.silence,
-            opened_unix_nanos: self.opened_unix_nanos,
-        }
-    }
-
-    fn reads(&self, wanted: Wanted) -> LogReader {
-        LogReader {
-            storage: Arc::clone(&self.storage),
-            damaged: Arc::clone(&self.damaged),
-            index: Arc::clone(&self.index),
-            wanted,
-            position: None,
-        }
-    }
 }
 
 /// The records that scoring reads again after a start.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Past {
     pub marks: LogReader,
     pub requests: LogReader,
@@ -322,23 +299,35 @@ impl Opener {
         let _ = progress.write(unix_nanos);
         let delivered = progress.delivered.clone();
         let last = LastRecords::find(Arc::clone(&storage), &index);
-        let log = OpenedLog {
+        let marks = LogReader {
             storage,
             damaged,
             index,
-            delivered,
-            end: store.next_sequence,
-            n_restored: recovered.counts,
-            damage: recovered.damage,
-            reported: Arc::default(),
+            wanted: Wanted::Kind(RecordKind::Judged),
+            position: None,
+        };
+        let requests = LogReader {
+            wanted: Wanted::Kind(RecordKind::Request),
+            ..marks.clone()
+        };
+        let stopped = recovered.stopped.filter(|_| recovered.is_past_whole);
+        let past = Past {
+            marks,
+            requests,
             needed: store.progress.needed,
-            silence: recovered
-                .stopped
-                .filter(|_| recovered.is_past_whole)
-                // If the clock ran backwards, the duration is unknown. Assume the longest.
+            end: store.next_sequence,
+            // If the clock ran backwards, the duration is unknown. Assume the longest.
+            silence: stopped
                 .map(|stopped| unix_nanos.checked_sub(stopped))
                 .map(|nanos| nanos.map_or(Duration::MAX, Duration::from_nanos)),
             opened_unix_nanos: unix_nanos,
+        };
+        let log = OpenedLog {
+            past,
+            delivered,
+            n_restored: recovered.counts,
+            damage: recovered.damage,
+            reported: Arc::default(),
         };
         Ok(OpenedStore { store, log, last })
     }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use super::consumed::{Delivered, N_OUTLETS};
 use super::format::{CursorSlot, MAX_RANGES, Needed, SLOT, SLOTS_AT, UnusableHead};
+use super::segment::FileFault;
 use super::storage::{Storage, StoredFile};
 
 pub(super) const CURSOR: &str = "cursor";
@@ -133,12 +134,12 @@ impl Progress {
         self.has_moved = true;
     }
 
-    pub(super) fn write(&mut self, unix_nanos: u64) -> io::Result<()> {
+    pub(super) fn write(&mut self, unix_nanos: u64) -> Result<(), FileFault> {
         if self.has_moved { self.touch(unix_nanos) } else { Ok(()) }
     }
 
     /// Writes the cursor to renew its time. A change of the time alone needs no sync.
-    pub(super) fn touch(&mut self, unix_nanos: u64) -> io::Result<()> {
+    pub(super) fn touch(&mut self, unix_nanos: u64) -> Result<(), FileFault> {
         let is_dirty = self.cursor.is_dirty;
         let slot = CursorSlot {
             number: self.cursor.number + 1,
@@ -147,7 +148,8 @@ impl Progress {
             delivered: self.delivered.truncated(MAX_RANGES, &self.written),
             needed: self.needed,
         };
-        self.cursor.write(&*self.storage, &slot)?;
+        let written = self.cursor.write(&*self.storage, &slot);
+        written.map_err(FileFault::of(CURSOR))?;
         self.written = slot.delivered;
         self.cursor.is_dirty &= is_dirty || self.has_moved;
         self.has_moved = false;
@@ -160,11 +162,11 @@ impl Progress {
         self.cursor.is_dirty
     }
 
-    pub(super) fn sync(&mut self) -> io::Result<()> {
-        self.cursor.sync()
+    pub(super) fn sync(&mut self) -> Result<(), FileFault> {
+        self.cursor.sync().map_err(FileFault::of(CURSOR))
     }
 
-    pub(super) fn write_durably(&mut self, unix_nanos: u64) -> io::Result<()> {
+    pub(super) fn write_durably(&mut self, unix_nanos: u64) -> Result<(), FileFault> {
         self.write(unix_nanos)?;
         self.sync()
     }

@@ -42,7 +42,7 @@ pub struct Stretch {
     pub damage: Vec<(std::ops::Range<u64>, Damage)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Wanted {
     /// The records for an outlet that were not consumed when the log was opened. `consumed` is not
     /// updated: only records that are not in memory are read, and such a record is consumed only
@@ -57,7 +57,7 @@ pub(super) enum Wanted {
     Kind(RecordKind),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct LogReader {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) damaged: Arc<dyn Storage>,
@@ -67,7 +67,7 @@ pub struct LogReader {
 }
 
 /// The end of the last read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Position {
     sequence: u64,
     name: String,

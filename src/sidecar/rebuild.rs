@@ -135,7 +135,7 @@ impl JournaledTraces {
         let opening = Arc::clone(&all);
         log.when_open(Box::new(move |opened| {
             let mut state = opening.state.lock();
-            state.past.fill_with(|| Some(opened.past()));
+            state.past.fill_with(|| Some(opened.past.clone()));
         }));
         let partition = |index| JournaledPartition {
             index,

@@ -3,7 +3,6 @@
 
 use super::{LostRecord, MAX_SPARES, NEEDED_SHARE, Store};
 use crate::journal::format::Needed;
-use crate::journal::progress::CURSOR;
 use crate::journal::segment::{FileFault, Segment, heads_of};
 
 impl Store {
@@ -60,9 +59,7 @@ impl Store {
     /// Writes the cursor if anything changed, and removes consumed segments that scoring does not
     /// need.
     pub(in crate::journal) fn settle(&mut self, unix_nanos: u64) -> Result<(), FileFault> {
-        self.progress
-            .write(unix_nanos)
-            .map_err(FileFault::of(CURSOR))?;
+        self.progress.write(unix_nanos)?;
         self.mark_delivered();
         let delivered = self.delivered();
         // Retain segments that only scoring needs, newest first, within the share of scoring.
@@ -88,13 +85,11 @@ impl Store {
         }
         if released.from > 0 {
             self.progress.release(released);
-            self.progress
-                .write(unix_nanos)
-                .map_err(FileFault::of(CURSOR))?;
+            self.progress.write(unix_nanos)?;
         }
         // Make the cursor durable first: the next start treats a missing segment above the cursor
         // as damage.
-        self.progress.sync().map_err(FileFault::of(CURSOR))?;
+        self.progress.sync()?;
         self.remove(done);
         Ok(())
     }
@@ -180,6 +175,6 @@ impl Store {
             return Err(FileFault::of(&name.unwrap_or_default())(error));
         }
         self.is_unsynced = false;
-        self.progress.sync().map_err(FileFault::of(CURSOR))
+        self.progress.sync()
     }
 }

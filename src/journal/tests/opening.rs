@@ -32,10 +32,10 @@ fn open(folder: &Path, clock: Clock) -> OpenedStore {
 fn a_process_that_is_killed_after_its_start_leaves_a_proof_of_what_it_heard() {
     let folder = tempfile::tempdir().unwrap();
     let first = open(folder.path(), || at_second(100));
-    assert_eq!(first.log.past().silence, None, "nothing is known of before");
+    assert_eq!(first.log.past.silence, None, "nothing is known of before");
     drop(first);
     let second = open(folder.path(), || at_second(103));
-    let past = second.log.past();
+    let past = second.log.past;
     assert_eq!(past.silence, Some(Duration::from_secs(3)));
     assert_eq!(past.needed.since_unix_nanos, 100 * SECOND);
 }
@@ -49,7 +49,7 @@ fn a_process_that_has_rebuilt_nothing_does_not_end_a_silence() {
     drop(second);
 
     let mut third = open(folder.path(), || at_second(202));
-    let past = third.log.past();
+    let past = third.log.past;
     assert_eq!(past.silence, Some(Duration::from_secs(102)));
     let progress = &mut third.store.progress;
     let needed = Needed {
@@ -61,7 +61,7 @@ fn a_process_that_has_rebuilt_nothing_does_not_end_a_silence() {
     drop(third.store);
 
     let fourth = open(folder.path(), || at_second(204));
-    let past = fourth.log.past();
+    let past = fourth.log.past;
     assert_eq!(past.silence, Some(Duration::from_secs(1)));
     assert_eq!(past.needed.since_unix_nanos, 202 * SECOND);
 }
@@ -72,9 +72,9 @@ fn a_clock_that_was_set_back_or_forward_proves_nothing_and_stops_no_start() {
     let folder = tempfile::tempdir().unwrap();
     drop(open(folder.path(), || at_second(10 * HOUR)));
     let set_back = open(folder.path(), || at_second(9 * HOUR));
-    assert_eq!(set_back.log.past().silence, Some(Duration::MAX));
+    assert_eq!(set_back.log.past.silence, Some(Duration::MAX));
     drop(set_back);
     let set_forward = open(folder.path(), || at_second(11 * HOUR));
-    let silence = set_forward.log.past().silence;
+    let silence = set_forward.log.past.silence;
     assert!(silence.is_some_and(|silence| silence >= Duration::from_secs(HOUR)));
 }
