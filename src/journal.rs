@@ -49,7 +49,7 @@ pub use format::{Needed, Outlet, SignalCounts, is_segment, request_counts};
 pub use judged::JudgedMarks;
 pub use opening::{Clock, JournalError, JournalFolder, LogContents, OpenedLog, Past};
 pub use reader::{LogReader, Stored, Stretch};
-pub use reopen::SurveyedSegment;
+pub use reopen::{OpenError, SurveyedSegment};
 pub use segment::RecordKind;
 pub use storage::is_in_memory;
 pub use store::{AppendError, LogSettings, LostRecord, Record};

@@ -1,7 +1,7 @@
 //! `spanscore journal`: shows the undelivered records in a journal's folder, their age, and damage.
 //! Changes nothing.
 
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
@@ -10,7 +10,7 @@ use text::counted;
 use super::global::NoConfiguration;
 use super::{Exit, Streams};
 use crate::config::Signal;
-use crate::journal::{JournalSurvey, LogSurvey, SignalCounts, request_counts, survey};
+use crate::journal::{JournalSurvey, LogSurvey, OpenError, SignalCounts, request_counts, survey};
 use crate::rfc3339::rfc3339;
 
 /// Options of `journal`.
@@ -28,23 +28,19 @@ pub(super) fn journal(args: &JournalReport, streams: &mut Streams<'_>) -> io::Re
     let survey = match survey(&args.folder) {
         Ok(survey) => survey,
         Err(error) => {
-            let why = match error.kind() {
-                io::ErrorKind::NotFound => {
-                    "is not the folder of a journal (`journal.directory`)".to_owned()
+            streams.complain(&match error {
+                OpenError::OtherVersion(version) => format!(
+                    "cannot read `{folder}`: another version of spanscore wrote it (format \
+                     {version}); use that version"
+                ),
+                OpenError::FileFault(fault) if fault.error.kind() == ErrorKind::NotFound => {
+                    format!("{folder}: is not the folder of a journal (`journal.directory`)")
                 }
-                _ => format!("cannot be read: {error}"),
-            };
-            streams.complain(&format!("{folder}: {why}"))?;
+                OpenError::FileFault(fault) => format!("{folder}: cannot be read: {}", fault.error),
+            })?;
             return Ok(Exit::Unreadable);
         }
     };
-    if let Some(version) = survey.other_version {
-        streams.complain(&format!(
-            "cannot read `{folder}`: another version of spanscore wrote it (format {version}); use \
-             that version"
-        ))?;
-        return Ok(Exit::Unreadable);
-    }
     print(&survey, &folder.to_string(), streams)?;
     let logs = [&survey.requests, &survey.scores];
     let is_whole = logs.iter().all(|log| log.damage.is_empty());

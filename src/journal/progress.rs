@@ -186,8 +186,8 @@ pub(super) struct CursorFile {
 }
 
 impl CursorFile {
-    /// Reads the file, and returns its later slot, if there is an intact one. Returns the version if
-    /// another version wrote the file.
+    /// Reads the file, and returns its later intact slot. Returns the version if another version
+    /// wrote the file.
     pub(super) fn open(
         storage: &dyn Storage,
     ) -> io::Result<Result<(Self, Option<CursorSlot>), u32>> {

@@ -23,7 +23,7 @@ use crate::telemetry::{JournalDamaged, Telemetry};
 const NONE: SignalCounts = [0; 8];
 
 #[derive(Debug)]
-pub(super) enum OpenError {
+pub enum OpenError {
     /// Another version wrote the log.
     OtherVersion(u32),
     /// The folder cannot be read or written.

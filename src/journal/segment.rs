@@ -92,9 +92,9 @@ impl Segment {
 pub(super) type Index = Arc<Mutex<Vec<Segment>>>;
 
 #[derive(Debug)]
-pub(super) struct FileFault {
+pub struct FileFault {
     pub(super) file: String,
-    pub(super) error: io::Error,
+    pub error: io::Error,
 }
 
 impl FileFault {

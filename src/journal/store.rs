@@ -427,8 +427,8 @@ impl Store {
         Ok(made.map_err(FileFault::of(name))?)
     }
 
-    /// Prepares the file of a segment: creates it with `size` bytes, or recycles a spare. The blocks
-    /// of a spare are already allocated, so a sync writes only data.
+    /// Prepares the file of a segment: creates it with `size` bytes, or recycles a spare, whose
+    /// blocks are already allocated, so that a sync writes only data.
     fn prepare(
         &self,
         name: &str,

@@ -2,7 +2,7 @@
 //! damage. Changes nothing, and may run while a process uses the folder.
 
 use std::fs::{self, File, TryLockError};
-use std::io;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use super::consumed::N_OUTLETS;
@@ -12,12 +12,10 @@ use super::reopen::{Damage, OpenError, SurveyedSegment, recover};
 use super::segment::RecordKind;
 use super::storage::Folder;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct JournalSurvey {
     /// The process that uses the folder. The numbers may change while it runs.
     pub in_use_by: Option<String>,
-    /// The version of the files, if it is not ours. Then the logs are empty.
-    pub other_version: Option<u32>,
     pub requests: LogSurvey,
     pub scores: LogSurvey,
 }
@@ -32,48 +30,35 @@ pub struct LogSurvey {
 /// Reads the folder of a journal.
 ///
 /// # Errors
-/// Returns an error if the folder is not a journal or cannot be read.
-pub fn survey(directory: &Path) -> io::Result<JournalSurvey> {
-    let mut survey = JournalSurvey {
-        in_use_by: process_with(&directory.join("lock")),
-        ..JournalSurvey::default()
-    };
-    let is_in_use = survey.in_use_by.is_some();
+/// Returns an error if the folder is not a journal, cannot be read, or is of another version.
+pub fn survey(directory: &Path) -> Result<JournalSurvey, OpenError> {
+    let in_use_by = process_with(&directory.join("lock"));
+    let is_in_use = in_use_by.is_some();
     let requests = survey_log(directory, super::REQUESTS, is_in_use)?;
-    // An older spanscore, or one that sends no scores, has no log of scores.
     let scores = match survey_log(directory, super::SCORES, is_in_use) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(LogSurvey::default()),
+        // An older spanscore, or one that sends no scores, has no log of scores.
+        Err(OpenError::FileFault(fault)) if fault.error.kind() == ErrorKind::NotFound => {
+            LogSurvey::default()
+        }
         log => log?,
     };
-    match (requests, scores) {
-        (Ok(requests), Ok(scores)) => {
-            survey.requests = requests;
-            survey.scores = scores;
-        }
-        (Err(version), _) | (_, Err(version)) => survey.other_version = Some(version),
-    }
-    Ok(survey)
+    Ok(JournalSurvey {
+        in_use_by,
+        requests,
+        scores,
+    })
 }
 
-/// Reads a log; returns the version if another version wrote it.
-fn survey_log(
-    directory: &Path,
-    folder: &str,
-    is_in_use: bool,
-) -> io::Result<Result<LogSurvey, u32>> {
+fn survey_log(directory: &Path, folder: &str, is_in_use: bool) -> Result<LogSurvey, OpenError> {
     let storage = Folder::read_only(&directory.join(folder));
-    let recovery = match recover(&storage, None, [true; N_OUTLETS]) {
-        Ok(recovery) => recovery,
-        Err(OpenError::OtherVersion(version)) => return Ok(Err(version)),
-        Err(OpenError::FileFault(fault)) => return Err(fault.error),
-    };
+    let recovery = recover(&storage, None, [true; N_OUTLETS])?;
     let (segments, mut damage) = (recovery.surveyed, recovery.recovered.damage);
     if is_in_use {
         // The process writes to the last segment, and may have removed the first ones.
         let last = recovery.segments.last().map(|segment| &segment.name);
         damage.retain(|it| Some(&it.file) != last && (it.offset > 0 || it.n_bytes > 0));
     }
-    Ok(Ok(LogSurvey { segments, damage }))
+    Ok(LogSurvey { segments, damage })
 }
 
 /// Returns the process that has locked the folder.
