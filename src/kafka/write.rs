@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use super::split::{Placed, TopicRecord, place};
 use crate::config::{Backoff, Bound, Config, Kafka, KafkaWrite, Signal};
 use crate::journal::{JournalLog, Outlet};
 use crate::sync::Mutex;
-use crate::telemetry::{MetricKind, MetricsPage, Telemetry, WritingToKafka};
+use crate::telemetry::{Telemetry, WritingToKafka};
 use crate::transport::queue::{Accounting, Queue};
 use crate::transport::{Delivery, DeliveryOutcome, OutboundRequest, Recipient, split};
 
@@ -48,7 +48,7 @@ pub fn start(
     journal: Option<&JournalLog>,
     telemetry: &Arc<Telemetry>,
     rng: fastrand::Rng,
-) -> Result<(Queue, Delivery<TopicWriter>, TopicWriter), String> {
+) -> Result<(Queue, Delivery<TopicWriter>), String> {
     WritingToKafka {
         brokers: config.kafka.brokers.join(","),
         topic: config.kafka.write.topic.clone(),
@@ -63,8 +63,8 @@ pub fn start(
     if let Some(log) = journal {
         queue = queue.journaled_in(log, Outlet::Topic);
     }
-    let delivery = Delivery::new(queue.clone(), writer.clone(), telemetry.clone(), rng);
-    Ok((queue, delivery, writer))
+    let delivery = Delivery::new(queue.clone(), writer, telemetry.clone(), rng);
+    Ok((queue, delivery))
 }
 
 /// Writes requests to a topic. Clones share the connections.
@@ -80,8 +80,6 @@ struct Shared {
     backoff: Backoff,
     producer: Mutex<Arc<Producer>>,
     partitions: Mutex<Option<(Instant, i32)>>,
-    n_records: AtomicU64,
-    n_bytes: AtomicU64,
 }
 
 impl Debug for TopicWriter {
@@ -108,31 +106,8 @@ impl TopicWriter {
                 backoff,
                 producer: Mutex::new(Arc::new(producer)),
                 partitions: Mutex::default(),
-                n_records: AtomicU64::new(0),
-                n_bytes: AtomicU64::new(0),
             }),
         })
-    }
-
-    pub fn write_metrics(&self, page: &mut MetricsPage) {
-        let Shared {
-            n_records, n_bytes, ..
-        } = &*self.shared;
-        for (name, help, value) in [
-            (
-                "spanscore_kafka_produced_records",
-                "Records that the brokers have acknowledged",
-                n_records,
-            ),
-            (
-                "spanscore_kafka_produced_bytes",
-                "Bytes of the records that the brokers have acknowledged, before compression",
-                n_bytes,
-            ),
-        ] {
-            page.metric(name, MetricKind::Counter, help);
-            page.total(name, [], value.load(Ordering::Relaxed));
-        }
     }
 
     async fn write(&self, request: OutboundRequest) -> Result<DeliveryOutcome, Failure> {
@@ -250,13 +225,7 @@ impl TopicWriter {
         }
         for (record, sent) in in_flight {
             match producer.finish(sent).await {
-                Ok(()) => {
-                    outcome.n_taken += 1;
-                    self.shared.n_records.fetch_add(1, Ordering::Relaxed);
-                    self.shared
-                        .n_bytes
-                        .fetch_add(record.value.len() as u64, Ordering::Relaxed);
-                }
+                Ok(()) => outcome.n_taken += 1,
                 Err(failure) => outcome.failed(record, failure),
             }
         }

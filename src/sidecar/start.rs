@@ -90,7 +90,7 @@ impl Sidecar {
         let receiving = ground.receiving().await?;
         let mut journal =
             open_journal(&ground.config, ground.rng.fork(), &ground.telemetry).await?;
-        let (forward, forwarding, of_topic) = ground.start_forwarding(&mut journal)?;
+        let (forward, forwarding) = ground.start_forwarding(&mut journal)?;
         let mut scores = ground.start_scores(
             &mut journal,
             &forward,
@@ -118,7 +118,7 @@ impl Sidecar {
         let of_arrivals: MetricsSource = Arc::new(move |page| of_arrivals.write_metrics(page));
         let mut metrics = vec![receiver.metrics(), of_arrivals];
         metrics.extend(scores.metrics());
-        metrics.extend(journal.metrics.into_iter().chain(of_topic));
+        metrics.extend(journal.metrics);
         #[cfg(feature = "kafka")]
         metrics.extend(judging.reading.as_ref().map(TopicJudges::metrics));
         let admin = ground.open_admin(ports.admin, guard, metrics, &scores);
@@ -185,11 +185,11 @@ impl Ground {
         .map_err(StartError::Receive)
     }
 
-    /// Starts the deliveries to the downstream and to a topic. Returns the metrics of the topic.
+    /// Starts the deliveries to the downstream and to a topic.
     fn start_forwarding(
         &mut self,
         journal: &mut JournalParts,
-    ) -> Result<(ForwardHandle, JoinSet<Undelivered>, Option<MetricsSource>), StartError> {
+    ) -> Result<(ForwardHandle, JoinSet<Undelivered>), StartError> {
         let bounds = self.memory_watch.bounds();
         let settings = forward::Settings {
             destination: self.config.forward_destination(),
@@ -204,7 +204,7 @@ impl Ground {
         }
         #[cfg(feature = "kafka")]
         if self.config.kafka.write.enabled {
-            let (queue, delivery, writer) = kafka::start(
+            let (queue, delivery) = kafka::start(
                 &self.config,
                 &bounds.kafka,
                 forward.accounting_of_copies(),
@@ -214,10 +214,9 @@ impl Ground {
             )
             .map_err(StartError::Kafka)?;
             forwarding.spawn(delivery.run());
-            let metrics: MetricsSource = Arc::new(move |page| writer.write_metrics(page));
-            return Ok((forward.also_into(queue), forwarding, Some(metrics)));
+            return Ok((forward.also_into(queue), forwarding));
         }
-        Ok((forward, forwarding, None))
+        Ok((forward, forwarding))
     }
 
     /// Starts the export of scores, the register of criteria and the page.

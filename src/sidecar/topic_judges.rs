@@ -27,7 +27,7 @@ use crate::telemetry::{
 };
 
 use member::{Member, ReaderPlan};
-use status::{JudgesStatus, count};
+use status::JudgesStatus;
 
 pub(super) struct TopicJudges {
     shared: Arc<Shared>,
@@ -215,8 +215,6 @@ struct JudgeSink {
 impl JudgementSink for JudgeSink {
     fn take(&mut self, slice: &mut Judged) {
         report(slice, &self.shared.telemetry);
-        let n_replayed = slice.evaluations.iter().filter(|it| it.replayed).count();
-        count(&self.shared.status.n_replayed, n_replayed);
         (self.judge)(slice, &self.rules);
     }
 

@@ -47,27 +47,21 @@ const PAGES: [(&str, &str); 4] = [
 ];
 
 /// The code that writes the metrics of Kafka, which is not compiled without that feature.
-const KAFKA: [&str; 2] = [
-    include_str!("../../sidecar/topic_judges/status.rs"),
-    include_str!("../../kafka/write.rs"),
-];
+const KAFKA: &str = include_str!("../../sidecar/topic_judges/status.rs");
 
 /// Returns the names of Kafka's metrics. A quoted name is that of a gauge if it is an argument of
 /// `page.gauge`, or if the next `MetricKind` in the code is `Gauge`; else of a counter.
 fn of_kafka() -> impl Iterator<Item = String> {
-    KAFKA.into_iter().flat_map(|code| {
-        let names = code.match_indices("\"spanscore_kafka_").map(|(at, _)| {
-            let (before, after) = code.split_at(at);
-            let name = after.split('"').nth(1).unwrap();
-            let is_gauge = before.trim_end().ends_with("page.gauge(")
-                || after
-                    .split("MetricKind::")
-                    .nth(1)
-                    .unwrap()
-                    .starts_with("Gauge");
-            if is_gauge { name.to_owned() } else { format!("{name}_total") }
-        });
-        names.collect::<Vec<_>>()
+    KAFKA.match_indices("\"spanscore_kafka_").map(|(at, _)| {
+        let (before, after) = KAFKA.split_at(at);
+        let name = after.split('"').nth(1).unwrap();
+        let is_gauge = before.trim_end().ends_with("page.gauge(")
+            || after
+                .split("MetricKind::")
+                .nth(1)
+                .unwrap()
+                .starts_with("Gauge");
+        if is_gauge { name.to_owned() } else { format!("{name}_total") }
     })
 }
 

@@ -57,8 +57,6 @@ pub(super) struct JudgedPartition {
     pub(super) inbox: VecDeque<ReadRecord>,
     /// Minimum offset to commit: the offset that the previous owner had reached.
     floor: u64,
-    /// Time of the takeover; `None` once reading has reached the previous owner's position.
-    taken_over: Option<Instant>,
     /// The last mark whose judgements have all been delivered or dropped.
     left: Option<LogMark>,
     /// Later marks, each with a ticket number. The mark's judgements are delivered once all scores
@@ -103,7 +101,6 @@ impl JudgedPartition {
             judge: LogJudge::new(shared.settings.clone(), shared.limits, start, time.instant),
             inbox: VecDeque::new(),
             floor,
-            taken_over: Some(time.instant),
             left: None,
             leaving: VecDeque::new(),
             last_mark: None,
@@ -154,14 +151,6 @@ impl JudgedPartition {
                 n_forgotten: intake.n_forgotten,
             }
             .emit(&shared.telemetry);
-            if self.judge.next_offset() >= self.floor
-                && let Some(begun) = self.taken_over.take()
-            {
-                let took = now().instant.saturating_duration_since(begun);
-                let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-                let takeover = &shared.status.takeover_millis;
-                takeover.store(millis, std::sync::atomic::Ordering::Relaxed);
-            }
         }
     }
 

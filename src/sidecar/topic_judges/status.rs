@@ -28,8 +28,6 @@ pub(super) struct JudgesStatus {
     /// Numbers of unreadable records: JSON records, and all others.
     pub(super) n_set_aside: [AtomicU64; 2],
     pub(super) n_misplaced: AtomicU64,
-    pub(super) n_replayed: AtomicU64,
-    pub(super) takeover_millis: AtomicU64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -95,13 +93,6 @@ impl JudgesStatus {
                 self.write_lost(&partitions, page);
             }
         }
-        let millis = self.takeover_millis.load(Ordering::Relaxed);
-        page.gauge(
-            "spanscore_kafka_takeover_seconds",
-            "How long the last takeover took, from the assignment until the former reader's \
-             position was reached",
-            millis as f64 / 1e3,
-        );
         let commits = [
             ("failed", &self.n_commits_failed),
             ("ok", &self.n_committed),
@@ -130,21 +121,10 @@ impl JudgesStatus {
         for (reason, counter) in ["json", "protobuf"].into_iter().zip(&self.n_set_aside) {
             page.total(name, [("reason", reason)], counter.load(Ordering::Relaxed));
         }
-        for (name, help, counter) in [
-            (
-                "spanscore_kafka_misplaced_traces",
-                "Traces found in another partition than that of their id",
-                &self.n_misplaced,
-            ),
-            (
-                "spanscore_kafka_replayed_evaluations",
-                "Evaluations that another reader may have sent before, and that are marked",
-                &self.n_replayed,
-            ),
-        ] {
-            page.metric(name, MetricKind::Counter, help);
-            page.total(name, [], counter.load(Ordering::Relaxed));
-        }
+        let name = "spanscore_kafka_misplaced_traces";
+        let help = "Traces found in another partition than that of their id";
+        page.metric(name, MetricKind::Counter, help);
+        page.total(name, [], self.n_misplaced.load(Ordering::Relaxed));
     }
 
     /// Writes the lag of lost partitions as if nobody judged them, because this process cannot know
