@@ -78,7 +78,7 @@ pub use metrics_page::{MetricKind, MetricsPage};
 use reading::KafkaClient;
 pub use reading::{
     PartitionsAdded, PartitionsMoved, ProgressUnknown, ReadingFailed, ReadingFromKafka,
-    RecordSetAside, SettingAsideFailed, SpansMisplaced, SpansPlacedBeforeResize, TimestampInFuture,
+    RecordSetAside, SettingAsideFailed, SpansMisplaced, TimestampInFuture,
 };
 pub use receiving::{
     AuthorizationNotPassed, IncomingRefused, NothingReceived, RequestMisdirected, ScoresReceived,

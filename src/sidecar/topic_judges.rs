@@ -47,8 +47,6 @@ struct Shared {
     is_stopping: AtomicBool,
     /// The topic's number of partitions; 0 until the brokers have reported it.
     n_partitions: AtomicI32,
-    /// The number of partitions before some were added; 0 if none were added.
-    n_partitions_before: AtomicI32,
     /// Number of threads that have not joined the group yet.
     n_joining: AtomicUsize,
     lines: Mutex<Throttled<String>>,
@@ -95,7 +93,6 @@ impl TopicJudges {
             aside,
             is_stopping: AtomicBool::new(false),
             n_partitions: AtomicI32::new(0),
-            n_partitions_before: AtomicI32::new(0),
             n_joining: AtomicUsize::new(n_threads),
             lines: Mutex::default(),
         });
@@ -144,16 +141,10 @@ impl Shared {
         self.n_partitions.load(Ordering::Relaxed)
     }
 
-    fn n_partitions_before(&self) -> Option<i32> {
-        let n = self.n_partitions_before.load(Ordering::Relaxed);
-        (n > 0).then_some(n)
-    }
-
     /// Records the topic's number of partitions, and logs a change.
     fn found_partitions(&self, n_partitions: i32) {
         let before = self.n_partitions.swap(n_partitions, Ordering::Relaxed);
         if before != 0 && before != n_partitions {
-            self.n_partitions_before.store(before, Ordering::Relaxed);
             PartitionsAdded {
                 topic: &self.config.read.topic,
                 n_before: before,

@@ -114,25 +114,8 @@ events! {
             would_fit,
             "spans are not partitioned by trace id, so their traces are incomplete; set \
              `partition_traces_by_id: true` in the Collector's exporter, and the same \
-             `kafka.write.partitioner` in all writers"
-        );
-    }
-
-    SpansPlacedBeforeResize<'a> {
-        topic: &'a str,
-        partition: i32,
-        offset: u64,
-        n_before: i32,
-        n_partitions: i32,
-    } () {
-        tracing::warn!(
-            topic,
-            partition,
-            offset,
-            n_before,
-            n_partitions,
-            "spans are partitioned by the topic's old number of partitions, so their traces are \
-             incomplete; ends when every writer has refreshed the topic's metadata"
+             `kafka.write.partitioner` in all writers; after partitions were added, this ends when \
+             every writer has refreshed the topic's metadata"
         );
     }
 

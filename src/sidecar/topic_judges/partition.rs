@@ -19,8 +19,7 @@ use crate::kafka::{
 };
 use crate::sidecar::now;
 use crate::telemetry::{
-    ProgressUnknown, SpansLate, SpansMisplaced, SpansPlacedBeforeResize, SpansWithoutIds,
-    TimestampInFuture,
+    ProgressUnknown, SpansLate, SpansMisplaced, SpansWithoutIds, TimestampInFuture,
 };
 
 const MILLI: u64 = 1_000_000;
@@ -318,36 +317,22 @@ impl JudgedPartition {
         let mut ids: Vec<TraceId> = batch.spans.iter().map(|span| span.trace_id).collect();
         ids.dedup();
         ids.retain(|trace_id| is_elsewhere(trace_id, partitioner));
-        if let Some(first) = ids.first() {
-            count(&shared.status.n_misplaced, ids.len());
-            let topic = &*shared.config.read.topic;
-            let is_here = |n| partition_of(*first, partitioner, n) == self.number;
-            if let Some(n_before) = shared.n_partitions_before().filter(|n| is_here(*n)) {
-                if shared.may_log("placed before") {
-                    SpansPlacedBeforeResize {
-                        topic,
-                        partition: self.number,
-                        offset,
-                        n_before,
-                        n_partitions,
-                    }
-                    .emit();
-                }
-                return ids;
+        let Some(first) = ids.first() else {
+            return ids;
+        };
+        count(&shared.status.n_misplaced, ids.len());
+        let other = match partitioner {
+            KafkaPartitioner::SaramaCompat => (KafkaPartitioner::Murmur2, "murmur2"),
+            KafkaPartitioner::Murmur2 => (KafkaPartitioner::SaramaCompat, "sarama_compat"),
+        };
+        if shared.may_log("misplaced") {
+            SpansMisplaced {
+                topic: &shared.config.read.topic,
+                partition: self.number,
+                offset,
+                would_fit: (!is_elsewhere(first, other.0)).then_some(other.1),
             }
-            let other = match partitioner {
-                KafkaPartitioner::SaramaCompat => (KafkaPartitioner::Murmur2, "murmur2"),
-                KafkaPartitioner::Murmur2 => (KafkaPartitioner::SaramaCompat, "sarama_compat"),
-            };
-            if shared.may_log("misplaced") {
-                SpansMisplaced {
-                    topic,
-                    partition: self.number,
-                    offset,
-                    would_fit: (!is_elsewhere(first, other.0)).then_some(other.1),
-                }
-                .emit();
-            }
+            .emit();
         }
         ids
     }
