@@ -77,8 +77,8 @@ pub use memory::{MemoryLimitChanged, MemoryShared};
 pub use metrics_page::{MetricKind, MetricsPage};
 use reading::KafkaClient;
 pub use reading::{
-    PartitionsAdded, PartitionsMoved, ProgressUnknown, ReadingFailed, ReadingFromKafka,
-    RecordSetAside, SettingAsideFailed, SpansMisplaced, TimestampInFuture,
+    CommitEnded, PartitionsAdded, PartitionsMoved, ProgressUnknown, ReadingFailed,
+    ReadingFromKafka, RecordSetAside, SettingAsideFailed, SpansMisplaced, TimestampInFuture,
 };
 pub use receiving::{
     AuthorizationNotPassed, IncomingRefused, NothingReceived, RequestMisdirected, ScoresReceived,

@@ -69,7 +69,7 @@ impl TopicJudges {
             group: &config.read.group,
             n_threads,
         }
-        .emit();
+        .emit(&telemetry);
         let aside = config.read.set_aside_topic.as_deref();
         let aside = aside.map(|topic| AsideWriter::new(&config, topic));
         let aside = aside.transpose().map_err(StartError::Kafka)?;

@@ -77,6 +77,15 @@ metrics! {
     judgements: Counter[] = "spanscore_judgements_total";
     /// Evaluations that late spans did not change
     judgements_unchanged: Counter[] = "spanscore_judgements_unchanged_total";
+    /// Commits of the reading position, by result
+    kafka_commits: Counter["result"] = "spanscore_kafka_commits_total";
+    /// Traces found in another partition than that of their id
+    kafka_misplaced_traces: Counter[] = "spanscore_kafka_misplaced_traces_total";
+    /// Partitions that were taken over, handed over, or lost because the group evicted this
+    /// process, by kind
+    kafka_rebalances: Counter["kind"] = "spanscore_kafka_rebalances_total";
+    /// Records that are not OTLP requests, by the format that was expected
+    kafka_records_set_aside: Counter["reason"] = "spanscore_kafka_records_set_aside_total";
     /// Spans that were not written to Kafka although they were acknowledged, by reason
     kafka_spans_dropped: Counter["reason"] = "spanscore_kafka_spans_dropped_total";
     /// Spans to write to Kafka in addition to a downstream, by outcome: accepted, restored, sent

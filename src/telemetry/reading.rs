@@ -41,7 +41,18 @@ events! {
         topic: &'a str,
         group: &'a str,
         n_threads: usize,
-    } () {
+    } (telemetry) {
+        let metrics = &telemetry.metrics;
+        for (counter, series) in [
+            (&metrics.kafka_commits, &["failed", "ok"][..]),
+            (&metrics.kafka_rebalances, &["handed_over", "lost", "taken"]),
+            (&metrics.kafka_records_set_aside, &["json", "protobuf"]),
+        ] {
+            for label in series {
+                counter.add([label], 0);
+            }
+        }
+        metrics.kafka_misplaced_traces.add([], 0);
         tracing::info!(brokers, topic, group, threads = n_threads, "judging spans from Kafka");
     }
 
@@ -49,8 +60,20 @@ events! {
         tracing::warn!(why, "cannot read from Kafka or commit, retrying");
     }
 
-    PartitionsMoved<'a> { what: &'static str, partitions: &'a [i32] } () {
+    PartitionsMoved<'a> { kind: &'static str, partitions: &'a [i32] } (telemetry) {
+        let n_partitions = partitions.len() as u64;
+        telemetry.metrics.kafka_rebalances.add([kind], n_partitions);
+        let what = match kind {
+            "taken" => "assigned",
+            "handed_over" => "revoked",
+            kind => kind,
+        };
         tracing::info!(?partitions, "partitions {what}");
+    }
+
+    CommitEnded { is_taken: bool } (telemetry) {
+        let result = if is_taken { "ok" } else { "failed" };
+        telemetry.metrics.kafka_commits.add([result], 1);
     }
 
     /// The metadata of a committed offset cannot be used, for example because another program has
@@ -71,8 +94,13 @@ events! {
         offset: u64,
         why: &'a str,
         to: Option<&'a str>,
-    } () {
+        is_json: bool,
+        is_logged: bool,
+    } (telemetry) {
+        let format = if is_json { "json" } else { "protobuf" };
+        telemetry.metrics.kafka_records_set_aside.add([format], 1);
         match to {
+            _ if !is_logged => {}
             Some(to) => tracing::warn!(
                 topic,
                 partition,
@@ -105,18 +133,23 @@ events! {
         topic: &'a str,
         partition: i32,
         offset: u64,
+        n_traces: usize,
         would_fit: Option<&'static str>,
-    } () {
-        tracing::warn!(
-            topic,
-            partition,
-            offset,
-            would_fit,
-            "spans are not partitioned by trace id, so their traces are incomplete; set \
-             `partition_traces_by_id: true` in the Collector's exporter, and the same \
-             `kafka.write.partitioner` in all writers; after partitions were added, this ends when \
-             every writer has refreshed the topic's metadata"
-        );
+        is_logged: bool,
+    } (telemetry) {
+        telemetry.metrics.kafka_misplaced_traces.add([], n_traces as u64);
+        if is_logged {
+            tracing::warn!(
+                topic,
+                partition,
+                offset,
+                would_fit,
+                "spans are not partitioned by trace id, so their traces are incomplete; set \
+                 `partition_traces_by_id: true` in the Collector's exporter, and the same \
+                 `kafka.write.partitioner` in all writers; after partitions were added, this ends \
+                 when every writer has refreshed the topic's metadata"
+            );
+        }
     }
 
     PartitionsAdded<'a> { topic: &'a str, n_before: i32, n_partitions: i32 } () {

@@ -46,24 +46,8 @@ const PAGES: [(&str, &str); 4] = [
     ("docs/scale.md", include_str!("../../../docs/scale.md")),
 ];
 
-/// The code that writes the metrics of Kafka, which is not compiled without that feature.
+/// The code that writes the gauges of Kafka, which is not compiled without that feature.
 const KAFKA: &str = include_str!("../../sidecar/topic_judges/status.rs");
-
-/// Returns the names of Kafka's metrics. A quoted name is that of a gauge if it is an argument of
-/// `page.gauge`, or if the next `MetricKind` in the code is `Gauge`; else of a counter.
-fn of_kafka() -> impl Iterator<Item = String> {
-    KAFKA.match_indices("\"spanscore_kafka_").map(|(at, _)| {
-        let (before, after) = KAFKA.split_at(at);
-        let name = after.split('"').nth(1).unwrap();
-        let is_gauge = before.trim_end().ends_with("page.gauge(")
-            || after
-                .split("MetricKind::")
-                .nth(1)
-                .unwrap()
-                .starts_with("Gauge");
-        if is_gauge { name.to_owned() } else { format!("{name}_total") }
-    })
-}
 
 /// Returns the name of every exported metric: scores and the sidecar's own telemetry.
 fn exported() -> BTreeSet<String> {
@@ -77,13 +61,16 @@ fn exported() -> BTreeSet<String> {
         ..fail()
     };
     let (_, page) = counted(&[fail(), revised, alarm]);
+    let of_kafka = KAFKA
+        .split('"')
+        .filter(|text| text.starts_with("spanscore_kafka_"));
     let of_page = page
         .lines()
         .filter(|line| !line.starts_with('#'))
         .map(|line| line.split(['{', ' ']).next().unwrap().to_owned());
     of_page
         .chain(telemetry::metric_names())
-        .chain(of_kafka())
+        .chain(of_kafka.map(str::to_owned))
         .collect()
 }
 

@@ -10,12 +10,11 @@ use std::{mem, thread};
 use judge::pipeline::JudgementSink;
 
 use super::partition::{FoundPartition, JudgedPartition};
-use super::status::count;
 use super::{JudgeSink, Shared};
 use crate::config::{Kafka, KafkaProtocol};
 use crate::kafka::{CommittedOffset, Polled, ReaderChange, TopicReader, n_partitions_at_start};
 use crate::sidecar::now;
-use crate::telemetry::{PartitionsMoved, Phase};
+use crate::telemetry::{CommitEnded, PartitionsMoved, Phase};
 
 /// Interval at which marks are created, commits are sent, and memory is divided.
 const TICK: Duration = Duration::from_secs(1);
@@ -248,12 +247,7 @@ impl Member {
             ReaderChange::Committed(is_taken) => {
                 let sent = mem::take(&mut self.commit.sent);
                 self.commit.sent_at = None;
-                let counter = if is_taken {
-                    &self.shared.status.n_committed
-                } else {
-                    &self.shared.status.n_commits_failed
-                };
-                count(counter, 1);
+                CommitEnded { is_taken }.emit(&self.shared.telemetry);
                 if is_taken {
                     for (partition, commit, until) in sent {
                         if let Some(partition) = self.held.get_mut(&partition) {
@@ -273,14 +267,7 @@ impl Member {
         for partitions in mem::take(&mut self.to_begin) {
             match self.begin(&partitions) {
                 Ok(()) if partitions.is_empty() => {}
-                Ok(()) => {
-                    count(&self.shared.status.n_taken, partitions.len());
-                    PartitionsMoved {
-                        what: "assigned",
-                        partitions: &partitions,
-                    }
-                    .emit();
-                }
+                Ok(()) => self.moved("taken", &partitions),
                 Err(why) => {
                     self.shared.failed(&why);
                     self.retry_at = now().instant + RETRY;
@@ -507,24 +494,23 @@ impl Member {
         let last: Vec<_> = given.iter_mut().map(last).collect();
         self.commit_last(&offsets(&last));
         let numbers: Vec<i32> = given.iter().map(|partition| partition.number).collect();
-        count(&self.shared.status.n_handed_over, numbers.len());
-        self.forget(&numbers, "revoked");
+        self.forget(&numbers, "handed_over");
     }
 
     /// Commits before partitions are handed over. While other members join or leave, the group
     /// accepts no commit for a moment.
     fn commit_last(&mut self, commits: &[(i32, CommittedOffset)]) {
         let give_up_at = now().instant + HANDOVER;
-        let status = &self.shared.status;
+        let ended = |is_taken| CommitEnded { is_taken }.emit(&self.shared.telemetry);
         while let Err(why) = self.reader.commit(commits, true) {
-            count(&status.n_commits_failed, 1);
+            ended(false);
             if now().instant >= give_up_at {
                 return self.shared.failed(&why);
             }
             self.sink.beat();
             thread::park_timeout(RETRY / 10);
         }
-        count(&status.n_committed, 1);
+        ended(true);
     }
 
     fn lose(&mut self, partitions: &[i32]) {
@@ -537,15 +523,18 @@ impl Member {
             partition.is_some()
         });
         drop(all_lost);
-        count(&self.shared.status.n_lost, lost.len());
         self.forget(&lost, "lost");
     }
 
-    fn forget(&mut self, partitions: &[i32], what: &'static str) {
+    fn moved(&self, kind: &'static str, partitions: &[i32]) {
+        PartitionsMoved { kind, partitions }.emit(&self.shared.telemetry);
+    }
+
+    fn forget(&mut self, partitions: &[i32], kind: &'static str) {
         if partitions.is_empty() {
             return;
         }
-        PartitionsMoved { what, partitions }.emit();
+        self.moved(kind, partitions);
         let is_gone = |number: &i32| partitions.contains(number);
         let paused: Vec<i32> = self
             .paused

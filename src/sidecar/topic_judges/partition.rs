@@ -10,7 +10,6 @@ use otlp::{json, scan};
 
 use super::set_aside::UnreadRecord;
 use super::status::PartitionStatus;
-use super::status::count;
 use super::{JudgeSink, Shared};
 use crate::config::{Kafka, KafkaPartitioner, KafkaStart};
 use crate::kafka::{
@@ -320,20 +319,19 @@ impl JudgedPartition {
         let Some(first) = ids.first() else {
             return ids;
         };
-        count(&shared.status.n_misplaced, ids.len());
         let other = match partitioner {
             KafkaPartitioner::SaramaCompat => (KafkaPartitioner::Murmur2, "murmur2"),
             KafkaPartitioner::Murmur2 => (KafkaPartitioner::SaramaCompat, "sarama_compat"),
         };
-        if shared.may_log("misplaced") {
-            SpansMisplaced {
-                topic: &shared.config.read.topic,
-                partition: self.number,
-                offset,
-                would_fit: (!is_elsewhere(first, other.0)).then_some(other.1),
-            }
-            .emit();
+        SpansMisplaced {
+            topic: &shared.config.read.topic,
+            partition: self.number,
+            offset,
+            n_traces: ids.len(),
+            would_fit: (!is_elsewhere(first, other.0)).then_some(other.1),
+            is_logged: shared.may_log("misplaced"),
         }
+        .emit(&shared.telemetry);
         ids
     }
 }

@@ -4,7 +4,6 @@
 use std::time::{Duration, Instant};
 
 use super::Shared;
-use super::status::count;
 use crate::kafka::{AsideFailure, AsideInFlight, AsideRecord, AsideWriter, ReadRecord};
 use crate::sidecar::now;
 use crate::telemetry::{RecordSetAside, SettingAsideFailed};
@@ -95,17 +94,15 @@ impl UnreadRecord {
 
     fn report(&self, record: &ReadRecord, to: Option<&str>, shared: &Shared) {
         let is_json = record.value.first() == Some(&b'{');
-        let [json, protobuf] = &shared.status.n_set_aside;
-        count(if is_json { json } else { protobuf }, 1);
-        if shared.may_log("set aside") {
-            RecordSetAside {
-                topic: &shared.config.read.topic,
-                partition: record.partition,
-                offset: record.offset,
-                why: &self.why,
-                to,
-            }
-            .emit();
+        RecordSetAside {
+            topic: &shared.config.read.topic,
+            partition: record.partition,
+            offset: record.offset,
+            why: &self.why,
+            to,
+            is_json,
+            is_logged: shared.may_log("set aside"),
         }
+        .emit(&shared.telemetry);
     }
 }

@@ -1,7 +1,6 @@
-//! The status of the partitions that this process judges, and counters, for `/metrics`.
+//! The status of the partitions that this process judges, for `/metrics`.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::sidecar::now;
@@ -20,14 +19,6 @@ pub(super) struct JudgesStatus {
     /// the thread had when it was evicted or the brokers became unreachable. Stored until the
     /// thread has partitions again.
     pub(super) lost: Mutex<BTreeMap<usize, BTreeMap<i32, u64>>>,
-    pub(super) n_taken: AtomicU64,
-    pub(super) n_handed_over: AtomicU64,
-    pub(super) n_lost: AtomicU64,
-    pub(super) n_committed: AtomicU64,
-    pub(super) n_commits_failed: AtomicU64,
-    /// Numbers of unreadable records: JSON records, and all others.
-    pub(super) n_set_aside: [AtomicU64; 2],
-    pub(super) n_misplaced: AtomicU64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -47,10 +38,6 @@ pub(super) struct PartitionStatus {
 }
 
 type ReadStatus = fn(&PartitionStatus) -> f64;
-
-pub(super) fn count(counter: &AtomicU64, n: usize) {
-    counter.fetch_add(n as u64, Ordering::Relaxed);
-}
 
 impl JudgesStatus {
     pub(super) fn write(&self, page: &mut MetricsPage) {
@@ -93,38 +80,6 @@ impl JudgesStatus {
                 self.write_lost(&partitions, page);
             }
         }
-        let commits = [
-            ("failed", &self.n_commits_failed),
-            ("ok", &self.n_committed),
-        ];
-        let name = "spanscore_kafka_commits";
-        let help = "Commits of the reading position, by result";
-        page.metric(name, MetricKind::Counter, help);
-        for (result, counter) in commits {
-            page.total(name, [("result", result)], counter.load(Ordering::Relaxed));
-        }
-        let moves = [
-            ("handed_over", &self.n_handed_over),
-            ("lost", &self.n_lost),
-            ("taken", &self.n_taken),
-        ];
-        let name = "spanscore_kafka_rebalances";
-        let help = "Partitions that were taken over, handed over, or lost because the group \
-                    evicted this process, by kind";
-        page.metric(name, MetricKind::Counter, help);
-        for (kind, counter) in moves {
-            page.total(name, [("kind", kind)], counter.load(Ordering::Relaxed));
-        }
-        let name = "spanscore_kafka_records_set_aside";
-        let help = "Records that are not OTLP requests, by the format that was expected";
-        page.metric(name, MetricKind::Counter, help);
-        for (reason, counter) in ["json", "protobuf"].into_iter().zip(&self.n_set_aside) {
-            page.total(name, [("reason", reason)], counter.load(Ordering::Relaxed));
-        }
-        let name = "spanscore_kafka_misplaced_traces";
-        let help = "Traces found in another partition than that of their id";
-        page.metric(name, MetricKind::Counter, help);
-        page.total(name, [], self.n_misplaced.load(Ordering::Relaxed));
     }
 
     /// Writes the lag of lost partitions as if nobody judged them, because this process cannot know
