@@ -79,14 +79,12 @@ pub(super) async fn open_journal(
         .transpose()?;
     let metrics: MetricsSource = Arc::new(move |page| JournalLog::write_metrics(&logs, page));
     let marks = is_scored.then(|| JudgedMarks::new(requests.clone()));
-    let traces = marks.clone().map(|marks| {
-        JournaledTraces::new(
-            requests.clone(),
-            marks,
-            config.assemble.peers.is_some(),
-            config.shutdown.open_traces == AtStop::Keep,
-            journal.max_size.0 / UNREAD_SHARE,
-        )
+    let traces = marks.clone().map(|marks| JournaledTraces {
+        log: requests.clone(),
+        marks,
+        has_peers: config.assemble.peers.is_some(),
+        keeps_open: config.shutdown.open_traces == AtStop::Keep,
+        max_unread: journal.max_size.0 / UNREAD_SHARE,
     });
     Ok(JournalParts {
         requests: Some(requests),

@@ -7,10 +7,13 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
-use judge::pipeline::{self, CrossTraceAccess, Pipeline, Rebuilding, Rules, TraceMark};
+use judge::pipeline::{
+    self, CrossTraceAccess, JudgementSink as _, Pipeline, Rebuilding, Rules, TraceMark,
+};
 use otlp::span::{Batch, Now, PeerId};
 use otlp::{scan, scan_logs};
 
+use super::judgements::JudgeSink;
 use super::now;
 use crate::config::Signal;
 use crate::heap;
@@ -36,12 +39,12 @@ const BEAT: Duration = Duration::from_millis(200);
 /// The journal, shared by all scoring threads.
 #[derive(Debug)]
 pub(super) struct JournaledTraces {
-    log: JournalLog,
-    marks: JudgedMarks,
+    pub(super) log: JournalLog,
+    pub(super) marks: JudgedMarks,
     /// True if other replicas may have received spans while no process ran.
-    has_peers: bool,
+    pub(super) has_peers: bool,
     /// True if a stop retains open traces in the journal, unjudged.
-    keeps_open: bool,
+    pub(super) keeps_open: bool,
     /// Maximum bytes of requests that wait in the journal to be scored.
     pub(super) max_unread: usize,
 }
@@ -70,7 +73,8 @@ struct SharedJournal {
 struct State {
     /// For each thread, the records that the journal had when it was opened; `None` once read.
     past: Vec<Option<Past>>,
-    needs: Needs,
+    /// The needed records of each thread.
+    needs: Vec<Option<Needed>>,
     last_need: Needed,
     /// Number of threads that have not rebuilt their traces.
     n_rebuilding: usize,
@@ -81,10 +85,6 @@ struct State {
     n_running: usize,
     n_kept_open: usize,
 }
-
-/// The needed records of each thread.
-#[derive(Debug)]
-struct Needs(Vec<Option<Needed>>);
 
 #[derive(Debug, Default)]
 struct Rebuilt {
@@ -98,22 +98,6 @@ struct Rebuilt {
 }
 
 impl JournaledTraces {
-    pub(super) fn new(
-        log: JournalLog,
-        marks: JudgedMarks,
-        has_peers: bool,
-        keeps_open: bool,
-        max_unread: usize,
-    ) -> Self {
-        Self {
-            log,
-            marks,
-            has_peers,
-            keeps_open,
-            max_unread,
-        }
-    }
-
     /// Returns the journals of `n_threads` threads, in the order of their partitions.
     pub(super) fn divide(self, n_threads: usize) -> Vec<JournaledPartition> {
         let log = self.log.clone();
@@ -122,7 +106,7 @@ impl JournaledTraces {
             n_threads,
             state: Mutex::new(State {
                 past: (0..n_threads).map(|_| None).collect(),
-                needs: Needs(vec![None; n_threads]),
+                needs: vec![None; n_threads],
                 last_need: Needed::default(),
                 n_rebuilding: n_threads,
                 rebuilt: Rebuilt::default(),
@@ -155,10 +139,8 @@ impl JournaledPartition {
     pub(super) fn rebuild<C: CrossTraceAccess>(
         &mut self,
         pipeline: &mut Pipeline<C>,
-        rules: &Rules,
         started: Now,
-        telemetry: &Telemetry,
-        mut beat: impl FnMut(),
+        sink: &mut JudgeSink,
     ) {
         let all = Arc::clone(&self.all);
         let Some(mut past) = all.take_past(self.index) else {
@@ -172,14 +154,21 @@ impl JournaledPartition {
         if is_whole && !all.kept.has_peers {
             pipeline.restore_memory(past.needed.since_unix_nanos);
         }
-        let mut rebuilt = restore(&mut past, pipeline, rules, started, &mut beat);
+        let mut rebuilt = Rebuilt::default();
+        if let Err(error) = rebuilt.restore(&mut past, pipeline, started, sink) {
+            rebuilt = Rebuilt {
+                is_damaged: true,
+                error: Some(error),
+                ..Rebuilt::default()
+            };
+        }
         rebuilt.n_open = pipeline.stats().n_open;
         if !is_whole || rebuilt.is_damaged {
             pipeline.restore_memory(past.opened_unix_nanos);
             pipeline.mark_restored_incomplete(started);
         }
         self.reader = Some(past.requests);
-        all.rebuilt(rebuilt, silence, telemetry);
+        all.rebuilt(rebuilt, silence, &sink.telemetry);
         // If the process is killed soon, the next start needs the time from which traces are
         // remembered.
         let needed = Needed {
@@ -187,7 +176,7 @@ impl JournaledPartition {
             since_unix_nanos: pipeline.memory_unix_nanos(),
         };
         all.need(self.index, needed);
-        all.wait_for_others(&mut beat);
+        all.wait_for_others(sink);
     }
 
     pub(super) fn is_rebuilt(&self) -> bool {
@@ -310,20 +299,20 @@ impl SharedJournal {
         .emit(telemetry);
     }
 
-    fn wait_for_others(&self, beat: &mut impl FnMut()) {
+    fn wait_for_others(&self, sink: &mut JudgeSink) {
         let mut state = self.state.lock();
         while state.n_rebuilding > 0 {
             let waited = self.progress.wait_timeout(state, BEAT);
             drop(waited.unwrap_or_else(PoisonError::into_inner).0);
-            beat();
+            sink.beat();
             state = self.state.lock();
         }
     }
 
     fn need(&self, index: usize, need: Needed) {
         let mut state = self.state.lock();
-        state.needs.0[index] = Some(need);
-        let Some(mut need) = state.needs.of_all() else {
+        state.needs[index] = Some(need);
+        let Some(mut need) = needed_by_any(&state.needs) else {
             return;
         };
         // Read the marks after the threads' needs, because a thread adds the mark of a judged trace
@@ -338,16 +327,13 @@ impl SharedJournal {
     }
 }
 
-impl Needs {
-    /// Returns the records that any thread needs; `None` until all threads have rebuilt their
-    /// traces.
-    fn of_all(&self) -> Option<Needed> {
-        let all: Option<Vec<Needed>> = self.0.iter().copied().collect();
-        all?.into_iter().reduce(|one, other| Needed {
-            from: one.from.min(other.from),
-            since_unix_nanos: one.since_unix_nanos.max(other.since_unix_nanos),
-        })
-    }
+/// Returns the records that any thread needs; `None` until all threads have rebuilt their traces.
+fn needed_by_any(needs: &[Option<Needed>]) -> Option<Needed> {
+    let all: Option<Vec<Needed>> = needs.iter().copied().collect();
+    all?.into_iter().reduce(|one, other| Needed {
+        from: one.from.min(other.from),
+        since_unix_nanos: one.since_unix_nanos.max(other.since_unix_nanos),
+    })
 }
 
 /// Returns true if senders were still retrying when the journal was opened.
@@ -355,34 +341,16 @@ fn is_patient(silence: Option<Duration>) -> bool {
     silence.is_some_and(|silence| silence <= SENDERS_PATIENCE)
 }
 
-/// Rebuilds the open traces in the pipeline from the requests and the marks in the journal.
-fn restore<C: CrossTraceAccess>(
-    past: &mut Past,
-    pipeline: &mut Pipeline<C>,
-    rules: &Rules,
-    started: Now,
-    beat: &mut impl FnMut(),
-) -> Rebuilt {
-    let mut rebuilt = Rebuilt::default();
-    if let Err(error) = rebuilt.restore(past, pipeline, rules, started, beat) {
-        rebuilt = Rebuilt {
-            is_damaged: true,
-            error: Some(error),
-            ..Rebuilt::default()
-        };
-    }
-    rebuilt
-}
-
 impl Rebuilt {
+    /// Rebuilds the open traces in the pipeline from the requests and the marks in the journal.
     fn restore<C: CrossTraceAccess>(
         &mut self,
         past: &mut Past,
         pipeline: &mut Pipeline<C>,
-        rules: &Rules,
         started: Now,
-        beat: &mut impl FnMut(),
+        sink: &mut JudgeSink,
     ) -> io::Result<()> {
+        let rules = &*Arc::clone(&sink.rules);
         let Past {
             marks,
             requests,
@@ -393,7 +361,7 @@ impl Rebuilt {
         } = past;
         let mut judged = Vec::new();
         self.read(marks, needed.from..*end, |record| {
-            beat();
+            sink.beat();
             judged.extend(TraceMark::decode_all(&record.body, rules));
         })?;
         let mut rebuilding = Rebuilding::new(pipeline, rules, judged, started);
@@ -401,7 +369,7 @@ impl Rebuilt {
         let mut n_spans = 0;
         let mut is_first = is_patient(*silence);
         self.read(requests, needed.from..*end, |record| {
-            beat();
+            sink.beat();
             if std::mem::take(&mut is_first) {
                 let since = record.arrived.max(needed.since_unix_nanos);
                 rebuilding.restore_session_history(since);
@@ -461,13 +429,15 @@ mod tests {
             from,
             since_unix_nanos,
         };
-        let mut needs = Needs(vec![None; 3]);
-        needs.0[0] = Some(needed(7, 20));
-        needs.0[2] = Some(needed(5, 10));
-        assert_eq!(needs.of_all(), None, "one has not rebuilt its traces");
-        needs.0[1] = Some(needed(9, 30));
-        assert_eq!(needs.of_all(), Some(needed(5, 30)));
-        needs.0[2] = Some(needed(11, 10));
-        assert_eq!(needs.of_all(), Some(needed(7, 30)));
+        let mut needs = [Some(needed(7, 20)), None, Some(needed(5, 10))];
+        assert_eq!(
+            needed_by_any(&needs),
+            None,
+            "one has not rebuilt its traces"
+        );
+        needs[1] = Some(needed(9, 30));
+        assert_eq!(needed_by_any(&needs), Some(needed(5, 30)));
+        needs[2] = Some(needed(11, 10));
+        assert_eq!(needed_by_any(&needs), Some(needed(7, 30)));
     }
 }

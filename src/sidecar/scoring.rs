@@ -19,19 +19,17 @@ use judge::assemble::{Partition, Settings};
 use judge::pipeline::{self, CrossTraces, Pipeline, Rules};
 use otlp::span::{Batch, Now, PeerId, TraceId};
 
+use super::judgements::{Judge, JudgeSink};
 use super::now;
 use super::rebuild::JournaledTraces;
 use crate::fair::{Charge, FairBudget};
-use crate::telemetry::{SpansUnscored, SpansWithoutIds, Telemetry};
+use crate::telemetry::{SpansUnscored, SpansWithoutIds, Telemetry, Throttled};
 
 use shared::{Arrived, QueuedSpans, ScoringState};
 use shared_traces::SharedTraces;
-use worker::Worker;
+use worker::{Place, Worker};
 
 pub(super) use shared::ScoringBounds;
-pub(super) use worker::Judge;
-#[cfg(feature = "kafka")]
-pub(super) use worker::report;
 
 /// Maximum number of batches with spans in memory, in the queue of one thread.
 const MAX_BATCHES: usize = 4096;
@@ -65,7 +63,7 @@ impl ScoringQueue {
     ) -> io::Result<(Self, Vec<JoinHandle<()>>)> {
         let (queue, workers) = Self::prepare(settings, bounds, rules, telemetry, judges, kept);
         let threads = workers.into_iter().map(|worker| {
-            let name = thread_name("scoring", worker.index, queue.senders.len());
+            let name = thread_name("scoring", worker.place.index, queue.senders.len());
             let thread = thread::Builder::new().name(name);
             thread.spawn(move || worker.run())
         });
@@ -111,14 +109,23 @@ impl ScoringQueue {
             let access = shared.traces.access(index);
             let name = thread_name("scoring", index, n_threads);
             senders.push(sender);
+            let heartbeat = shared.telemetry.heartbeat(name, started.instant);
+            let rules = shared.rules.load_full();
+            let sink = JudgeSink::new(judge, rules, shared.telemetry.clone(), heartbeat);
             workers.push(Worker {
-                index,
+                place: Place {
+                    shared: Arc::clone(&shared),
+                    index,
+                },
                 inbox,
-                shared: Arc::clone(&shared),
                 pipeline: Pipeline::of_partition(settings, access, started),
-                judge,
                 kept: kept.next(),
-                heartbeat: shared.telemetry.heartbeat(name, started.instant),
+                sink,
+                time: started,
+                is_draining: false,
+                keeps_up: true,
+                sizes: None,
+                unread: Throttled::default(),
             });
         }
         let senders = senders.into();

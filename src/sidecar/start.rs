@@ -18,13 +18,13 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::intake::{LastRequest, Onlookers, RequestIntake};
-use super::judgements::{coverage_metrics, judge};
+use super::judgements::{Judge, coverage_metrics, judge};
 use super::memory_watch::MemoryWatch;
 use super::open_journal::{JournalParts, open_journal};
 use super::peers::PeerWatch;
 use super::ports::{Doors, Ports};
 use super::record::Recorder;
-use super::scoring::{Judge, ScoringBounds, ScoringQueue};
+use super::scoring::{ScoringBounds, ScoringQueue};
 #[cfg(feature = "kafka")]
 use super::topic_judges::TopicJudges;
 use super::{Addresses, Observer, Plan, Sidecar, StartError, now};

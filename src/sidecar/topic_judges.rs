@@ -13,17 +13,17 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use judge::assemble::{Settings, Sizes};
-use judge::pipeline::{Judged, JudgementSink, LogLimits, Rules};
+use judge::pipeline::{LogLimits, Rules};
 
-use super::scoring::{Judge, ScoringBounds, report};
+use super::judgements::{Judge, JudgeSink, in_memory};
+use super::scoring::ScoringBounds;
 use super::{StartError, now};
 use crate::config::Kafka;
 use crate::export::Exporter;
 use crate::kafka::AsideWriter;
 use crate::sync::Mutex;
 use crate::telemetry::{
-    Heartbeat, MetricsSource, PartitionsAdded, ReadingFailed, ReadingFromKafka, Telemetry,
-    Throttled, TracesInMemory,
+    MetricsSource, PartitionsAdded, ReadingFailed, ReadingFromKafka, Telemetry, Throttled,
 };
 
 use member::{Member, ReaderPlan};
@@ -107,12 +107,8 @@ impl TopicJudges {
             };
             let name = format!("judge-{}", index + 1);
             let heartbeat = shared.telemetry.heartbeat(name.clone(), now().instant);
-            let sink = JudgeSink {
-                judge,
-                rules: shared.rules.load_full(),
-                shared: Arc::clone(&shared),
-                heartbeat,
-            };
+            let rules = shared.rules.load_full();
+            let sink = JudgeSink::new(judge, rules, shared.telemetry.clone(), heartbeat);
             let member = Member::new(plan, sink, Arc::clone(&shared));
             let member = member.map_err(StartError::Kafka)?;
             let thread = thread::Builder::new().name(name);
@@ -184,32 +180,7 @@ impl Shared {
     }
 
     fn report_use(&self) {
-        let mut held = TracesInMemory::default();
-        for status in self.status.partitions.lock().values() {
-            held.n_open += status.n_open;
-            held.open_bytes += status.open_size;
-            held.n_recent += status.n_recent;
-            held.recent_bytes += status.recent_size;
-        }
-        held.emit(&self.telemetry);
-    }
-}
-
-/// Counts judgements and exports them.
-struct JudgeSink {
-    judge: Judge,
-    rules: Arc<Rules>,
-    shared: Arc<Shared>,
-    heartbeat: Heartbeat,
-}
-
-impl JudgementSink for JudgeSink {
-    fn take(&mut self, slice: &mut Judged) {
-        report(slice, &self.shared.telemetry);
-        (self.judge)(slice, &self.rules);
-    }
-
-    fn beat(&mut self) {
-        self.heartbeat.beat(now().instant);
+        let partitions = self.status.partitions.lock();
+        in_memory(partitions.values().map(|it| it.stats)).emit(&self.telemetry);
     }
 }

@@ -4,7 +4,7 @@
 use std::fmt::{self, Debug};
 use std::iter;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use arc_swap::ArcSwap;
 use judge::assemble::{Sizes, Stats, TraceIdFilter};
@@ -80,16 +80,8 @@ pub(super) struct OfThread {
     /// The changes of the replicas that this thread has not read yet: the earliest time at which
     /// the first can have happened, and the time at which the last was detected.
     pub(super) peers_changed: Mutex<Option<(Now, Now)>>,
-    held: ShareUse,
-}
-
-/// A thread's memory use after its last round.
-#[derive(Debug, Default)]
-struct ShareUse {
-    n_open: AtomicUsize,
-    open_size: AtomicUsize,
-    n_recent: AtomicUsize,
-    recent_size: AtomicUsize,
+    /// The thread's memory use after its last round.
+    pub(super) held: Mutex<Stats>,
 }
 
 /// Traces with spans that were forwarded unscored. The thread must mark them.
@@ -147,34 +139,6 @@ impl ScoringState {
             threads: iter::repeat_with(OfThread::default)
                 .take(n_threads)
                 .collect(),
-        }
-    }
-
-    /// Records a thread's memory use, and returns the sum of all threads.
-    pub(super) fn hold(&self, index: usize, stats: &Stats) -> Stats {
-        self.threads[index].held.set(stats);
-        let threads = self.threads.iter();
-        threads.fold(Stats::default(), |sum, thread| thread.held.add_to(sum))
-    }
-}
-
-// === impl ShareUse ===
-
-impl ShareUse {
-    fn set(&self, stats: &Stats) {
-        self.n_open.store(stats.n_open, Ordering::Relaxed);
-        self.open_size.store(stats.open_size, Ordering::Relaxed);
-        self.n_recent.store(stats.n_recent, Ordering::Relaxed);
-        self.recent_size.store(stats.recent_size, Ordering::Relaxed);
-    }
-
-    fn add_to(&self, sum: Stats) -> Stats {
-        Stats {
-            n_open: sum.n_open + self.n_open.load(Ordering::Relaxed),
-            open_size: sum.open_size + self.open_size.load(Ordering::Relaxed),
-            n_recent: sum.n_recent + self.n_recent.load(Ordering::Relaxed),
-            recent_size: sum.recent_size + self.recent_size.load(Ordering::Relaxed),
-            ..sum
         }
     }
 }

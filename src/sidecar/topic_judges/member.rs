@@ -9,10 +9,11 @@ use std::{mem, thread};
 
 use judge::pipeline::JudgementSink;
 
+use super::Shared;
 use super::partition::{FoundPartition, JudgedPartition};
-use super::{JudgeSink, Shared};
 use crate::config::{Kafka, KafkaProtocol};
 use crate::kafka::{CommittedOffset, Polled, ReaderChange, TopicReader, n_partitions_at_start};
+use crate::sidecar::judgements::JudgeSink;
 use crate::sidecar::now;
 use crate::telemetry::{CommitEnded, PartitionsMoved, Phase};
 

@@ -8,14 +8,15 @@ use judge::pipeline::{LogBatch, LogJudge, LogMark, LogStart};
 use otlp::span::{Batch, Now, TraceId};
 use otlp::{json, scan};
 
+use super::Shared;
 use super::set_aside::UnreadRecord;
 use super::status::PartitionStatus;
-use super::{JudgeSink, Shared};
 use crate::config::{Kafka, KafkaPartitioner, KafkaStart};
 use crate::kafka::{
     CommittedOffset, ReadRecord, decode_progress, encode_progress, n_partitions_at_start,
     partition_of,
 };
+use crate::sidecar::judgements::JudgeSink;
 use crate::sidecar::now;
 use crate::telemetry::{
     ProgressUnknown, SpansLate, SpansMisplaced, SpansWithoutIds, TimestampInFuture,
@@ -256,7 +257,6 @@ impl JudgedPartition {
     }
 
     pub(super) fn status(&self, time: Now) -> PartitionStatus {
-        let stats = self.judge.stats();
         let next = self.judge.next_offset();
         let waiting = self.inbox.front().and_then(|record| record.unix_millis);
         // A record that was not read yet has arrived after `known_until`.
@@ -270,10 +270,7 @@ impl JudgedPartition {
         PartitionStatus {
             n_behind: end.saturating_sub(next),
             behind_millis: behind,
-            n_open: stats.n_open,
-            open_size: stats.open_size,
-            n_recent: stats.n_recent,
-            recent_size: stats.recent_size,
+            stats: self.judge.stats(),
             n_replay: self
                 .last_mark
                 .map_or(0, |mark| next.saturating_sub(mark.replay)),

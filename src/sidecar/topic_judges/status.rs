@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use judge::assemble::Stats;
+
 use crate::sidecar::now;
 use crate::sync::Mutex;
 use crate::telemetry::{MetricKind, MetricsPage};
@@ -28,11 +30,7 @@ pub(super) struct PartitionStatus {
     /// Age of the next queued record in milliseconds. Without a queued record it is 0, or, while
     /// the brokers do not answer, the time since their last answer.
     pub(super) behind_millis: u64,
-    pub(super) n_open: usize,
-    /// Bytes of the open traces.
-    pub(super) open_size: usize,
-    pub(super) n_recent: usize,
-    pub(super) recent_size: usize,
+    pub(super) stats: Stats,
     /// Number of records that a successor would read again.
     pub(super) n_replay: u64,
 }
@@ -62,7 +60,7 @@ impl JudgesStatus {
             (
                 "spanscore_kafka_open_traces",
                 "Open traces of a partition, by partition",
-                |it| it.n_open as f64,
+                |it| it.stats.n_open as f64,
             ),
             (
                 "spanscore_kafka_replay_distance_records",

@@ -37,7 +37,13 @@ impl Behind {
         );
         let (log, keeping) = opened.unwrap();
         let marks = JudgedMarks::new(log.clone());
-        let kept = JournaledTraces::new(log.clone(), marks, false, false, max_unread);
+        let kept = JournaledTraces {
+            log: log.clone(),
+            marks,
+            has_peers: false,
+            keeps_open: false,
+            max_unread,
+        };
         let (tell, judgements) = sync_channel(MAX_BATCHES);
         let judge = || -> Judge {
             let tell = tell.clone();
