@@ -41,9 +41,7 @@ pub(super) struct RequestIntake {
     pub(super) scoring: Option<ScoringQueue>,
     pub(super) onlookers: Onlookers,
     pub(super) rules: Arc<ArcSwap<Rules>>,
-    pub(super) started: Instant,
-    /// Milliseconds from the start to the last request; 0 before the first.
-    pub(super) last_offer: Arc<AtomicU64>,
+    pub(super) last_request: LastRequest,
 }
 
 impl receive::RequestSink for RequestIntake {
@@ -54,12 +52,12 @@ impl receive::RequestSink for RequestIntake {
 
     fn check_room(&self, signal: Signal, peer: PeerId, n_bytes: usize) -> Result<(), QueueRefusal> {
         // Count a refused request, too: its sender is active and has more to send.
-        self.last_offer.store(self.millis(), Ordering::Relaxed);
+        self.last_request.note();
         self.forward.check_room(signal, peer, n_bytes)
     }
 
     fn offer(&self, received: Received) -> Result<Acknowledgement, QueueRefusal> {
-        self.last_offer.store(self.millis(), Ordering::Relaxed);
+        self.last_request.note();
         let Received {
             signal,
             body,
@@ -109,23 +107,11 @@ impl receive::RequestSink for RequestIntake {
 }
 
 impl RequestIntake {
-    fn millis(&self) -> u64 {
-        u64::try_from(
-            now()
-                .instant
-                .saturating_duration_since(self.started)
-                .as_millis(),
-        )
-        .unwrap_or(u64::MAX)
-        .max(1)
-    }
-
     /// Waits until no request has arrived for `quiet`, counted from `begun`, but at most until
     /// `latest`. An agent that is stopped together with the sidecar sends its last spans only now.
     pub(super) async fn fall_quiet(&self, quiet: Duration, begun: Instant, latest: Instant) {
         loop {
-            let last = begun
-                .max(self.started + Duration::from_millis(self.last_offer.load(Ordering::Relaxed)));
+            let last = begun.max(self.last_request.at());
             let time = now().instant;
             let wait = (last + quiet).min(latest).saturating_duration_since(time);
             if wait.is_zero() {
@@ -163,11 +149,24 @@ impl Onlookers {
 #[derive(Clone)]
 pub(super) struct LastRequest {
     pub(super) started: Now,
-    /// See [`RequestIntake::last_offer`].
+    /// Milliseconds from the start to the last request; 0 before the first.
     pub(super) millis: Arc<AtomicU64>,
 }
 
 impl LastRequest {
+    fn note(&self) {
+        let since_start = now()
+            .instant
+            .saturating_duration_since(self.started.instant);
+        let millis = u64::try_from(since_start.as_millis()).unwrap_or(u64::MAX);
+        self.millis.store(millis.max(1), Ordering::Relaxed);
+    }
+
+    /// Returns the time of the last request; the start before the first.
+    fn at(&self) -> Instant {
+        self.started.instant + Duration::from_millis(self.millis.load(Ordering::Relaxed))
+    }
+
     /// Logs a warning if no request has arrived within `after`. The usual cause is an agent whose
     /// exporter sends to a different endpoint.
     pub(super) async fn report_silence(self, after: Duration, addresses: Addresses) {

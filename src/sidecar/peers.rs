@@ -19,71 +19,56 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum size of a file with addresses, in bytes.
 const MAX_FILE_SIZE: u64 = 1 << 20;
 
-pub(super) struct PeerWatch {
+/// Watches the addresses until aborted.
+pub(super) async fn watch_peers(
     peers: String,
     scoring: ScoringQueue,
     telemetry: Arc<Telemetry>,
-    members: Members,
-}
-
-impl PeerWatch {
-    pub(super) fn new(
-        peers: &str,
-        scoring: ScoringQueue,
-        telemetry: Arc<Telemetry>,
-        started: Now,
-    ) -> Self {
-        Self {
-            peers: peers.to_owned(),
-            scoring,
-            telemetry,
-            members: Members::new(started),
-        }
-    }
-
-    /// Watches the addresses until aborted.
-    pub(super) async fn run(mut self) {
-        let mut ticks = tokio::time::interval(INTERVAL);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut changes = Throttled::default();
-        let mut is_unresolved = false;
-        loop {
-            ticks.tick().await;
-            let asked = now();
-            let found = match tokio::time::timeout(INTERVAL, addresses(&self.peers)).await {
-                Ok(found) => found,
-                Err(_) => Err(io::Error::other("no answer from the name server")),
-            };
-            let error = match found {
-                Ok(addresses) if !addresses.is_empty() => {
-                    is_unresolved = false;
-                    let n_peers = addresses.len();
-                    let n_before = self.members.n_known();
-                    let changed = self.members.see(addresses, asked);
-                    if let Some(since) = changed {
-                        self.scoring.peers_changed(since, now());
-                    }
-                    let n_before = n_before.filter(|_| changed.is_some());
-                    let is_logged =
-                        n_before.is_some() && changes.ready((), asked.instant).is_some();
-                    PeersFound {
-                        n_peers,
-                        n_before,
-                        is_logged,
-                    }
-                    .emit(&self.telemetry);
-                    continue;
+    started: Now,
+) {
+    let mut members = Members {
+        known: None,
+        confirmed: started,
+    };
+    let mut ticks = tokio::time::interval(INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut changes = Throttled::default();
+    let mut is_unresolved = false;
+    loop {
+        ticks.tick().await;
+        let asked = now();
+        let found = match tokio::time::timeout(INTERVAL, addresses(&peers)).await {
+            Ok(found) => found,
+            Err(_) => Err(io::Error::other("no answer from the name server")),
+        };
+        let error = match found {
+            Ok(addresses) if !addresses.is_empty() => {
+                is_unresolved = false;
+                let n_peers = addresses.len();
+                let n_before = members.known.as_ref().map(BTreeSet::len);
+                let changed = members.see(addresses, asked);
+                if let Some(since) = changed {
+                    scoring.peers_changed(since, now());
                 }
-                Ok(_) => "it has no addresses".to_owned(),
-                Err(error) => error.to_string(),
-            };
-            PeersUnresolved {
-                peers: &self.peers,
-                error,
+                let n_before = n_before.filter(|_| changed.is_some());
+                let is_logged = n_before.is_some() && changes.ready((), asked.instant).is_some();
+                PeersFound {
+                    n_peers,
+                    n_before,
+                    is_logged,
+                }
+                .emit(&telemetry);
+                continue;
             }
-            .emit(&self.telemetry, !is_unresolved);
-            is_unresolved = true;
+            Ok(_) => "it has no addresses".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        PeersUnresolved {
+            peers: &peers,
+            error,
         }
+        .emit(&telemetry, !is_unresolved);
+        is_unresolved = true;
     }
 }
 
@@ -114,17 +99,6 @@ struct Members {
 }
 
 impl Members {
-    fn new(started: Now) -> Self {
-        Self {
-            known: None,
-            confirmed: started,
-        }
-    }
-
-    fn n_known(&self) -> Option<usize> {
-        self.known.as_ref().map(BTreeSet::len)
-    }
-
     /// Compares the answer to a look-up that began at `asked` with the known addresses. If they
     /// differ, returns the earliest time at which the change can have happened.
     fn see(&mut self, addresses: BTreeSet<String>, asked: Now) -> Option<Now> {
@@ -159,7 +133,10 @@ mod tests {
     /// Traces that began between two answers may have begun in another replica.
     #[test]
     fn a_change_counts_from_the_last_answer_that_was_the_same() {
-        let mut members = Members::new(at(0));
+        let mut members = Members {
+            known: None,
+            confirmed: at(0),
+        };
         let since = |changed: Option<Now>| changed.map(|since| since.unix_nanos / 1_000_000_000);
         assert_eq!(since(members.see(set(&["a"]), at(1))), Some(0));
         assert_eq!(since(members.see(set(&["a"]), at(3))), None);

@@ -21,7 +21,7 @@ use super::intake::{LastRequest, Onlookers, RequestIntake};
 use super::judgements::{Judge, coverage_metrics, judge};
 use super::memory_watch::MemoryWatch;
 use super::open_journal::{JournalParts, open_journal};
-use super::peers::PeerWatch;
+use super::peers::watch_peers;
 use super::ports::{Doors, Ports};
 use super::record::Recorder;
 use super::scoring::{ScoringBounds, ScoringQueue};
@@ -110,11 +110,7 @@ impl Sidecar {
         for port in [ports.grpc, ports.http].into_iter().flatten() {
             doors.open(port, receiver.clone().handler(), &ground.telemetry);
         }
-        let last_request = LastRequest {
-            started: ground.started,
-            millis: intake.last_offer.clone(),
-        };
-        let of_arrivals = last_request.clone();
+        let of_arrivals = intake.last_request.clone();
         let of_arrivals: MetricsSource = Arc::new(move |page| of_arrivals.write_metrics(page));
         let mut metrics = vec![receiver.metrics(), of_arrivals];
         metrics.extend(scores.metrics());
@@ -124,7 +120,7 @@ impl Sidecar {
         let admin = ground.open_admin(ports.admin, guard, metrics, &scores);
         let (addresses, telemetry) = (ground.addresses, ground.telemetry.clone());
         let shutdown = ground.config.shutdown.clone();
-        let background = ground.start_background(&intake, &last_request);
+        let background = ground.start_background(&intake);
         Ok(Self {
             addresses,
             telemetry,
@@ -347,8 +343,10 @@ impl Ground {
             scoring,
             onlookers,
             rules,
-            started: self.started.instant,
-            last_offer: Arc::default(),
+            last_request: LastRequest {
+                started: self.started,
+                millis: Arc::default(),
+            },
         })
     }
 
@@ -396,17 +394,17 @@ impl Ground {
 
     /// Starts the tasks that warn if no request arrives, and that follow the memory limit and the
     /// peers.
-    fn start_background(self, intake: &RequestIntake, last_request: &LastRequest) -> JoinSet<()> {
+    fn start_background(self, intake: &RequestIntake) -> JoinSet<()> {
         let mut background = JoinSet::new();
         let addresses = self.addresses;
         if addresses.grpc.is_some() || addresses.http.is_some() {
-            let last_request = last_request.clone();
+            let last_request = intake.last_request.clone();
             background.spawn(last_request.report_silence(SILENCE, addresses));
         }
         background.spawn(self.memory_watch.run());
         if let (Some(peers), Some(scoring)) = (&self.config.assemble.peers, &intake.scoring) {
-            let watch = PeerWatch::new(peers, scoring.clone(), self.telemetry, self.started);
-            background.spawn(watch.run());
+            let (peers, scoring) = (peers.clone(), scoring.clone());
+            background.spawn(watch_peers(peers, scoring, self.telemetry, self.started));
         }
         background
     }

@@ -37,8 +37,10 @@ fn intake() -> RequestIntake {
         forward,
         scoring: None,
         rules: Arc::new(ArcSwap::from_pointee(rules)),
-        started: now().instant,
-        last_offer: Arc::default(),
+        last_request: LastRequest {
+            started: now(),
+            millis: Arc::default(),
+        },
     }
 }
 
@@ -100,13 +102,9 @@ impl io::Write for Written {
 #[tokio::test]
 async fn the_last_request_is_a_metric() {
     let intake = intake();
-    let last_request = LastRequest {
-        started: now(),
-        millis: intake.last_offer.clone(),
-    };
     let metric = || {
         let mut page = MetricsPage::new(0);
-        last_request.write_metrics(&mut page);
+        intake.last_request.write_metrics(&mut page);
         let text = page.finish();
         let line = text.lines().find_map(|line| {
             line.strip_prefix("spanscore_receiver_last_request_timestamp_seconds ")
