@@ -15,7 +15,9 @@ mod consumer;
 mod write;
 
 #[cfg(feature = "kafka")]
-pub use aside::{AsideFailure, AsideInFlight, AsideRecord, AsideWriter};
+pub use aside::{AsideRecord, AsideWriter};
+#[cfg(feature = "kafka")]
+pub use client::Failure;
 #[cfg(feature = "kafka")]
 pub use consumer::{CommittedOffset, Polled, ReadRecord, ReaderChange, TopicReader};
 pub use placement::partition_of;

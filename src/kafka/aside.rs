@@ -1,22 +1,24 @@
 //! Writes unreadable records to a separate topic, byte for byte, with headers that name their
-//! position. Makes one attempt and does not wait for its outcome; the judge of the partition
-//! retries.
+//! position. Makes one attempt; the judge of the partition retries.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use super::client::{Failure, InFlight, Producer};
-use crate::config::{ByteSize, Duration, Kafka};
-use crate::sync::Mutex;
+use tokio::runtime::Handle;
+
+use super::client::{Failure, Producer};
+use crate::config::{self, ByteSize, Kafka};
 
 /// Maximum size of a record in the client library, in bytes; the brokers' limit is usually lower.
 const MAX_SIZE: usize = 256 << 20;
 
+/// Time for which a judging thread waits until the brokers have acknowledged a record.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Writes to the set-aside topic. Shared by all judging threads.
 pub struct AsideWriter {
-    /// The configuration, whose `write` describes the set-aside topic.
-    config: Kafka,
-    producer: Mutex<Arc<Producer>>,
+    producer: Producer,
+    runtime: Handle,
 }
 
 /// A record that cannot be read.
@@ -29,21 +31,8 @@ pub struct AsideRecord<'a> {
     pub value: &'a [u8],
 }
 
-pub struct AsideInFlight {
-    producer: Arc<Producer>,
-    sent: InFlight,
-}
-
-/// The reason why the brokers did not accept a record.
-#[derive(Debug)]
-pub enum AsideFailure {
-    TooLarge(String),
-    /// The brokers may accept the record later. The text has the reason.
-    Later(String),
-}
-
 impl AsideWriter {
-    /// Creates a writer, which connects in the background.
+    /// Creates a writer, which connects in the background. Must be called within a runtime.
     ///
     /// # Errors
     /// Returns an error if the client library rejects a setting.
@@ -51,59 +40,30 @@ impl AsideWriter {
         let mut config = config.clone();
         config.write.topic = topic.to_owned();
         config.write.max_message_size = ByteSize(MAX_SIZE);
-        config.write.linger = Duration::from_secs(0);
-        let producer = Producer::new(&config, MAX_SIZE, Arc::<AtomicBool>::default())?;
+        config.write.linger = config::Duration::from_secs(0);
         Ok(Self {
-            config,
-            producer: Mutex::new(Arc::new(producer)),
+            producer: Producer::new(&config, MAX_SIZE, TIMEOUT, Arc::default())?,
+            runtime: Handle::current(),
         })
     }
 
-    /// Sends a record. Blocks until the brokers have described the topic, at most for
-    /// `METADATA_TIMEOUT`.
+    /// Writes a record. Blocks until the brokers have described the topic, at most for
+    /// `METADATA_TIMEOUT`, and until they have acknowledged the record, at most for `TIMEOUT`. Must
+    /// be called outside of a runtime.
     ///
     /// # Errors
-    /// Returns an error if the record was not sent.
-    pub fn send(&self, record: &AsideRecord<'_>) -> Result<AsideInFlight, AsideFailure> {
-        let producer = Arc::clone(&self.producer.lock());
+    /// Returns an error if the record was not acknowledged.
+    pub fn write(&self, record: &AsideRecord<'_>) -> Result<(), Failure> {
         // If the topic is missing, the library would wait without a message.
-        let sent = producer.n_partitions().and_then(|_| {
-            let (partition, offset) = (record.partition.to_string(), record.offset.to_string());
-            let headers = [
-                ("topic", record.topic),
-                ("partition", &partition),
-                ("offset", &offset),
-                ("reason", record.reason),
-            ];
-            producer.send_with(record.value, headers)
-        });
-        match sent {
-            Ok(sent) => Ok(AsideInFlight { producer, sent }),
-            Err(failure) => Err(self.failed(failure)),
-        }
-    }
-
-    /// Returns the outcome of a record; `None` while the record is in flight.
-    pub fn outcome(&self, in_flight: &mut AsideInFlight) -> Option<Result<(), AsideFailure>> {
-        let AsideInFlight { producer, sent } = in_flight;
-        let outcome = producer.outcome(sent)?;
-        Some(outcome.map_err(|failure| self.failed(failure)))
-    }
-
-    fn failed(&self, failure: Failure) -> AsideFailure {
-        match failure {
-            Failure::TooLarge { why } => AsideFailure::TooLarge(why),
-            Failure::Later { why } => AsideFailure::Later(why),
-            Failure::Full => {
-                AsideFailure::Later("the queue of the Kafka client is full".to_owned())
-            }
-            Failure::Fatal { why } => {
-                let unwatched = Arc::<AtomicBool>::default();
-                if let Ok(new) = Producer::new(&self.config, MAX_SIZE, unwatched) {
-                    *self.producer.lock() = Arc::new(new);
-                }
-                AsideFailure::Later(why)
-            }
-        }
+        self.producer.n_partitions()?;
+        let (partition, offset) = (record.partition.to_string(), record.offset.to_string());
+        let headers = [
+            ("topic", record.topic),
+            ("partition", &partition),
+            ("offset", &offset),
+            ("reason", record.reason),
+        ];
+        let sent = self.producer.send_with(record.value, headers)?;
+        self.runtime.block_on(self.producer.finish(sent))
     }
 }

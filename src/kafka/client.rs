@@ -1,10 +1,8 @@
 //! Wraps the Kafka client library, which only this file and `consumer` name: a producer with its
 //! settings, and error messages with remedies.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{self, Poll, Waker};
 use std::time::Duration;
 
 use rdkafka::client::ClientContext;
@@ -12,17 +10,12 @@ use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::metadata::Metadata;
-use rdkafka::producer::future_producer::OwnedDeliveryResult;
 use rdkafka::producer::{DeliveryFuture, FutureProducer, FutureRecord, Producer as _};
 use text::truncated;
 
 use super::split::TopicRecord;
 use crate::config::{Kafka, Sasl};
 use crate::sync::Mutex;
-
-/// Time for which the library retries a record before our own retries begin. Longer than a broker's
-/// failover.
-const RECORD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Timeout for the brokers' description of a topic.
 pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,25 +34,20 @@ const OVERHEAD: usize = 1 << 10;
 const LONGEST_WHY: usize = 300;
 
 /// The reason why the brokers or the library rejected a record or a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Failure {
+#[derive(Debug)]
+pub enum Failure {
     /// The record is too large; a smaller one may be accepted.
-    TooLarge { why: String },
+    TooLarge(String),
     /// The library's queue is full.
     Full,
-    /// A later attempt may succeed.
-    Later {
-        /// The reason, with its remedy if one is known.
-        why: String,
-    },
-    /// This producer is unusable; a new one must be created.
-    Fatal { why: String },
+    /// A later attempt may succeed. The text has the reason, with its remedy if one is known.
+    Later(String),
 }
 
 impl Failure {
-    pub(super) fn text(self) -> String {
+    pub fn text(self) -> String {
         match self {
-            Self::TooLarge { why } | Self::Later { why } | Self::Fatal { why } => why,
+            Self::TooLarge(why) | Self::Later(why) => why,
             Self::Full => "the queue of the Kafka client is full".to_owned(),
         }
     }
@@ -67,8 +55,10 @@ impl Failure {
 
 /// Writes records to one topic.
 pub(super) struct Producer {
-    inner: FutureProducer<Context>,
-    topic: String,
+    settings: ClientConfig,
+    context: Context,
+    /// The library's producer, which is replaced after a fatal error.
+    inner: Mutex<FutureProducer<Context>>,
     words: ErrorTexts,
 }
 
@@ -83,11 +73,12 @@ pub(super) struct ErrorTexts {
     pub(super) last_complaint: LastComplaint,
 }
 
-pub(super) struct InFlight(DeliveryFuture);
+/// A record that the library has, and the producer that writes it.
+pub(super) struct InFlight(FutureProducer<Context>, DeliveryFuture);
 
 /// Stores the state of the connection, and the library's last error message, because its error
 /// codes seldom name the cause.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Context {
     pub(super) last_complaint: LastComplaint,
     pub(super) is_connected: Arc<AtomicBool>,
@@ -124,62 +115,58 @@ impl ClientContext for Context {
 
 impl Producer {
     /// Creates a producer, which connects in the background. `buffer` is the maximum bytes of its
-    /// unacknowledged records. The producer updates `is_connected`.
+    /// unacknowledged records. The library retries a record for `timeout`. The producer updates
+    /// `is_connected`.
     ///
     /// # Errors
     /// Returns an error if the client library rejects a setting.
     pub(super) fn new(
         config: &Kafka,
         buffer: usize,
+        timeout: Duration,
         is_connected: Arc<AtomicBool>,
     ) -> Result<Self, String> {
-        let last_complaint = LastComplaint::default();
         let context = Context {
-            last_complaint: last_complaint.clone(),
             is_connected,
+            ..Context::default()
         };
-        let inner = settings(config, buffer)
-            .create_with_context(context)
-            .map_err(unusable)?;
-        let topic = config.write.topic.clone();
+        let settings = settings(config, buffer, timeout);
+        let inner = settings.create_with_context(context.clone());
         Ok(Self {
-            inner,
-            topic: topic.clone(),
+            inner: Mutex::new(inner.map_err(unusable)?),
             words: ErrorTexts {
-                topic,
+                topic: config.write.topic.clone(),
                 verb: "write",
                 needs: "WRITE and DESCRIBE on the topic".to_owned(),
                 sasl: config.sasl.clone(),
-                last_complaint,
+                last_complaint: Arc::clone(&context.last_complaint),
             },
+            settings,
+            context,
         })
     }
 
     /// Queries the brokers for the number of the topic's partitions. Blocks.
     pub(super) fn n_partitions(&self) -> Result<i32, Failure> {
-        let metadata = self
-            .inner
+        let (producer, topic) = (self.inner.lock().clone(), &*self.words.topic);
+        let metadata = producer
             .client()
-            .fetch_metadata(Some(&self.topic), METADATA_TIMEOUT)
-            .map_err(|error| self.failure(&error))?;
+            .fetch_metadata(Some(topic), METADATA_TIMEOUT);
+        let metadata = metadata.map_err(|error| self.failure(&producer, &error))?;
         self.words.n_partitions(&metadata)
     }
 
     /// Enqueues a record in the library, which copies it.
     pub(super) fn send(&self, record: &TopicRecord) -> Result<InFlight, Failure> {
         let key = record.key.map(|trace_id| trace_id.to_string());
-        let out = FutureRecord {
-            topic: &self.topic,
+        self.enqueue(FutureRecord {
+            topic: &self.words.topic,
             partition: Some(record.partition),
             payload: Some(&record.value),
             key: key.as_ref(),
             timestamp: None,
             headers: None,
-        };
-        match self.inner.send_result(out) {
-            Ok(delivery) => Ok(InFlight(delivery)),
-            Err((error, _)) => Err(self.failure(&error)),
-        }
+        })
     }
 
     /// Enqueues a record with headers in the library, which chooses its partition and copies it.
@@ -193,47 +180,44 @@ impl Producer {
             let value = Some(value);
             all = all.insert(Header { key, value });
         }
-        let out: FutureRecord<'_, [u8], [u8]> =
-            FutureRecord::to(&self.topic).payload(value).headers(all);
-        match self.inner.send_result(out) {
-            Ok(delivery) => Ok(InFlight(delivery)),
-            Err((error, _)) => Err(self.failure(&error)),
+        let record = FutureRecord::<String, [u8]>::to(&self.words.topic);
+        self.enqueue(record.payload(value).headers(all))
+    }
+
+    fn enqueue(&self, record: FutureRecord<'_, String, [u8]>) -> Result<InFlight, Failure> {
+        let producer = self.inner.lock().clone();
+        match producer.send_result(record) {
+            Ok(delivery) => Ok(InFlight(producer, delivery)),
+            Err((error, _)) => Err(self.failure(&producer, &error)),
         }
     }
 
     /// Waits until the brokers have acknowledged the record or the delivery has failed.
-    pub(super) async fn finish(&self, InFlight(delivery): InFlight) -> Result<(), Failure> {
-        self.delivered(delivery.await.ok())
-    }
-
-    /// Returns the outcome of a record; `None` while the record is in flight.
-    pub(super) fn outcome(&self, in_flight: &mut InFlight) -> Option<Result<(), Failure>> {
-        let mut context = task::Context::from_waker(Waker::noop());
-        match Pin::new(&mut in_flight.0).poll(&mut context) {
-            Poll::Pending => None,
-            Poll::Ready(delivery) => Some(self.delivered(delivery.ok())),
+    pub(super) async fn finish(
+        &self,
+        InFlight(producer, delivery): InFlight,
+    ) -> Result<(), Failure> {
+        match delivery.await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err((error, _))) => Err(self.failure(&producer, &error)),
+            Err(_) => Err(Failure::Later("the Kafka client ended".to_owned())),
         }
     }
 
-    fn delivered(&self, delivery: Option<OwnedDeliveryResult>) -> Result<(), Failure> {
-        match delivery {
-            Some(Ok(_)) => Ok(()),
-            Some(Err((error, _))) => Err(self.failure(&error)),
-            None => Err(Failure::Later {
-                why: "the Kafka client ended".to_owned(),
-            }),
-        }
-    }
-
-    fn failure(&self, error: &KafkaError) -> Failure {
-        if let Some((_, why)) = self.inner.client().fatal_error() {
-            return Failure::Fatal { why };
+    fn failure(&self, producer: &FutureProducer<Context>, error: &KafkaError) -> Failure {
+        if let Some((_, why)) = producer.client().fatal_error() {
+            let mut inner = self.inner.lock();
+            // Another failure may have replaced the unusable producer already.
+            if inner.client().fatal_error().is_some()
+                && let Ok(new) = self.settings.create_with_context(self.context.clone())
+            {
+                *inner = new;
+            }
+            return Failure::Later(why);
         }
         match error.rdkafka_error_code() {
             Some(code) => self.words.failure_of(code),
-            None => Failure::Later {
-                why: error.to_string(),
-            },
+            None => Failure::Later(error.to_string()),
         }
     }
 }
@@ -264,12 +248,10 @@ impl ErrorTexts {
         let why = match code {
             RDKafkaErrorCode::QueueFull => return Failure::Full,
             RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::InvalidMessageSize => {
-                return Failure::TooLarge {
-                    why: format!(
-                        "the brokers reject records of this size in `{topic}`; raise the topic's \
-                         `max.message.bytes`"
-                    ),
-                };
+                return Failure::TooLarge(format!(
+                    "the brokers reject records of this size in `{topic}`; raise the topic's \
+                     `max.message.bytes`"
+                ));
             }
             RDKafkaErrorCode::UnknownTopicOrPartition
             | RDKafkaErrorCode::UnknownTopic
@@ -297,7 +279,7 @@ impl ErrorTexts {
                 None => code.to_string(),
             },
         };
-        Failure::Later { why }
+        Failure::Later(why)
     }
 
     fn login_failed(&self, complaint: Option<String>) -> String {
@@ -336,7 +318,7 @@ pub(super) fn unusable(error: KafkaError) -> String {
     }
 }
 
-fn settings(config: &Kafka, buffer: usize) -> ClientConfig {
+fn settings(config: &Kafka, buffer: usize, timeout: Duration) -> ClientConfig {
     let write = &config.write;
     let mut settings = connection(config);
     settings
@@ -353,7 +335,7 @@ fn settings(config: &Kafka, buffer: usize) -> ClientConfig {
             // A record of `buffer` bytes must fit, with its key.
             ((buffer >> 10) + 1).to_string(),
         )
-        .set("message.timeout.ms", RECORD_TIMEOUT.as_millis().to_string());
+        .set("message.timeout.ms", timeout.as_millis().to_string());
     settings
 }
 

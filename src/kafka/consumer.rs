@@ -228,19 +228,16 @@ impl TopicReader {
     /// Queries the brokers for the number of the topic's partitions before joining the group.
     /// Blocks.
     pub fn find_topic(&self) -> Result<i32, String> {
-        let topic = Some(&*self.words.topic);
-        let metadata = self.inner.fetch_metadata(topic, METADATA_TIMEOUT);
-        let metadata = metadata.map_err(|error| {
+        self.n_partitions().or_else(|_| {
             // The library reports its error messages only through `poll`, which cannot return a
-            // record before the member joins the group.
+            // record before the member joins the group. They say more than the first failure.
             for _ in 0..MAX_COMPLAINTS {
                 if self.inner.poll(COMPLAINT_WAIT).is_none() {
                     break;
                 }
             }
-            self.why(&error)
-        })?;
-        self.words.n_partitions(&metadata).map_err(Failure::text)
+            self.n_partitions()
+        })
     }
 
     /// Queries the brokers for the number of the topic's partitions. Blocks.

@@ -3,12 +3,11 @@
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::client::{Failure, InFlight, Producer};
+use super::client::{Failure, Producer};
 use super::split::{Placed, TopicRecord, place};
 use crate::config::{Backoff, Bound, Config, Kafka, KafkaWrite, Signal};
 use crate::journal::{JournalLog, Outlet};
@@ -21,6 +20,10 @@ use crate::transport::{Delivery, DeliveryOutcome, OutboundRequest, Recipient, sp
 /// (`METADATA_INTERVAL`), because spans seem misplaced while writer and judge have different
 /// numbers.
 const PARTITIONS_FOR: Duration = Duration::from_secs(10);
+
+/// Time for which the library retries a record before our own retries begin. Longer than a broker's
+/// failover.
+const RECORD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Delay before a record is offered again to the library after its queue was full.
 const FULL_WAIT: Duration = Duration::from_millis(20);
@@ -48,7 +51,7 @@ pub fn start(
     journal: Option<&JournalLog>,
     telemetry: &Arc<Telemetry>,
     rng: fastrand::Rng,
-) -> Result<(Queue, Delivery<TopicWriter>), String> {
+) -> Result<(Queue, Delivery<Arc<TopicWriter>>), String> {
     WritingToKafka {
         brokers: config.kafka.brokers.join(","),
         topic: config.kafka.write.topic.clone(),
@@ -57,7 +60,13 @@ pub fn start(
     // The library's share of the memory cannot change after the start.
     let for_records = capacity.share(SHARE_OF_RECORDS).get();
     let is_connected = telemetry.kafka_client("writer");
-    let writer = TopicWriter::new(&config.kafka, config.backoff(), for_records, is_connected)?;
+    let writer = Arc::new(TopicWriter {
+        config: config.kafka.clone(),
+        buffer: for_records,
+        backoff: config.backoff().clone(),
+        producer: Producer::new(&config.kafka, for_records, RECORD_TIMEOUT, is_connected)?,
+        partitions: Mutex::default(),
+    });
     let capacity = capacity.part(SHARE_OF_RECORDS - 1, SHARE_OF_RECORDS);
     let mut queue = Queue::new("kafka", capacity, accounting, telemetry);
     if let Some(log) = journal {
@@ -67,18 +76,14 @@ pub fn start(
     Ok((queue, delivery))
 }
 
-/// Writes requests to a topic. Clones share the connections.
-#[derive(Clone)]
+/// Writes requests to a topic.
 pub struct TopicWriter {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
     config: Kafka,
+    /// Maximum bytes of records in flight.
     buffer: usize,
-    is_connected: Arc<AtomicBool>,
     backoff: Backoff,
-    producer: Mutex<Arc<Producer>>,
+    producer: Producer,
+    /// The topic's number of partitions, and the time of the query for it.
     partitions: Mutex<Option<(Instant, i32)>>,
 }
 
@@ -89,30 +94,8 @@ impl Debug for TopicWriter {
 }
 
 impl TopicWriter {
-    /// Creates a writer, which connects in the background. `buffer` is the maximum bytes of records
-    /// in flight.
-    fn new(
-        config: &Kafka,
-        backoff: Backoff,
-        buffer: usize,
-        is_connected: Arc<AtomicBool>,
-    ) -> Result<Self, String> {
-        let producer = Producer::new(config, buffer, Arc::clone(&is_connected))?;
-        Ok(Self {
-            shared: Arc::new(Shared {
-                config: config.clone(),
-                buffer,
-                is_connected,
-                backoff,
-                producer: Mutex::new(Arc::new(producer)),
-                partitions: Mutex::default(),
-            }),
-        })
-    }
-
-    async fn write(&self, request: OutboundRequest) -> Result<DeliveryOutcome, Failure> {
-        let producer = self.shared.producer.lock().clone();
-        let n_partitions = self.n_partitions(&producer).await?;
+    async fn write(self: &Arc<Self>, request: OutboundRequest) -> Result<DeliveryOutcome, Failure> {
+        let n_partitions = self.n_partitions().await?;
         let Placed {
             records,
             n_without_id,
@@ -129,7 +112,7 @@ impl TopicWriter {
             n_taken,
             left,
             failure,
-        } = self.send(&producer, records).await;
+        } = self.send(records).await;
         let Some(failure) = failure else {
             return Ok(DeliveryOutcome::Delivered {
                 n_rejected: n_without_id,
@@ -137,11 +120,9 @@ impl TopicWriter {
                     .then(|| "spans without a valid trace id were not written".to_owned()),
             });
         };
-        match &failure {
-            Failure::Fatal { .. } => self.renew(&producer),
+        if matches!(failure, Failure::Later(_)) {
             // The topic may have been recreated with another number of partitions.
-            Failure::Later { .. } => *self.shared.partitions.lock() = None,
-            Failure::TooLarge { .. } | Failure::Full => {}
+            *self.partitions.lock() = None;
         }
         if n_taken == 0 && n_without_id == 0 {
             return Err(failure);
@@ -156,21 +137,17 @@ impl TopicWriter {
         })
     }
 
-    async fn n_partitions(&self, producer: &Arc<Producer>) -> Result<i32, Failure> {
-        let known = *self.shared.partitions.lock();
+    async fn n_partitions(self: &Arc<Self>) -> Result<i32, Failure> {
+        let known = *self.partitions.lock();
         if let Some((asked, n)) = known
             && now().duration_since(asked) < PARTITIONS_FOR
         {
             return Ok(n);
         }
-        let producer = producer.clone();
-        let asked = tokio::task::spawn_blocking(move || producer.n_partitions()).await;
-        let n = asked.unwrap_or_else(|error| {
-            Err(Failure::Later {
-                why: error.to_string(),
-            })
-        })?;
-        *self.shared.partitions.lock() = Some((now(), n));
+        let writer = Arc::clone(self);
+        let asked = tokio::task::spawn_blocking(move || writer.producer.n_partitions()).await;
+        let n = asked.unwrap_or_else(|error| Err(Failure::Later(error.to_string())))?;
+        *self.partitions.lock() = Some((now(), n));
         Ok(n)
     }
 
@@ -179,7 +156,7 @@ impl TopicWriter {
             partitioner,
             records,
             ..
-        } = &self.shared.config.write;
+        } = &self.config.write;
         let (partitioner, records) = (*partitioner, *records);
         let is_slow = body.len() >= SLOW_TO_SPLIT;
         let place = move || place(&body, records, partitioner, n_partitions);
@@ -195,10 +172,10 @@ impl TopicWriter {
 
     /// Sends all records together and waits until the brokers have acknowledged them or the library
     /// has given up.
-    async fn send(&self, producer: &Producer, records: Vec<TopicRecord>) -> Sent {
-        let max_message_size = self.shared.config.write.max_message_size.0;
+    async fn send(&self, records: Vec<TopicRecord>) -> Sent {
+        let max_message_size = self.config.write.max_message_size.0;
         // A record that is larger than the library's whole buffer would never fit.
-        let limit = max_message_size.min(self.shared.buffer);
+        let limit = max_message_size.min(self.buffer);
         let mut in_flight = Vec::with_capacity(records.len());
         let mut outcome = Sent::default();
         for record in records
@@ -212,11 +189,17 @@ impl TopicWriter {
                 } else {
                     "a quarter of `kafka.write.queue.max_size`"
                 };
-                Err(Failure::TooLarge {
-                    why: format!("a span of {n_bytes} bytes is larger than {setting} ({limit})"),
-                })
+                Err(Failure::TooLarge(format!(
+                    "a span of {n_bytes} bytes is larger than {setting} ({limit})"
+                )))
             } else {
-                hand_over(producer, &record).await
+                loop {
+                    match self.producer.send(&record) {
+                        // The brokers are slower than the senders.
+                        Err(Failure::Full) => tokio::time::sleep(FULL_WAIT).await,
+                        outcome => break outcome,
+                    }
+                }
             };
             match handed_over {
                 Ok(sent) => in_flight.push((record, sent)),
@@ -224,29 +207,12 @@ impl TopicWriter {
             }
         }
         for (record, sent) in in_flight {
-            match producer.finish(sent).await {
+            match self.producer.finish(sent).await {
                 Ok(()) => outcome.n_taken += 1,
                 Err(failure) => outcome.failed(record, failure),
             }
         }
         outcome
-    }
-
-    /// Replaces an unusable producer, unless another task has replaced it already.
-    fn renew(&self, used: &Arc<Producer>) {
-        let Shared {
-            config,
-            buffer,
-            is_connected,
-            producer,
-            ..
-        } = &*self.shared;
-        let mut producer = producer.lock();
-        if Arc::ptr_eq(&producer, used)
-            && let Ok(new) = Producer::new(config, *buffer, Arc::clone(is_connected))
-        {
-            *producer = Arc::new(new);
-        }
     }
 }
 
@@ -268,11 +234,11 @@ impl Sent {
     }
 }
 
-impl Recipient for TopicWriter {
+impl Recipient for Arc<TopicWriter> {
     async fn deliver(&self, request: OutboundRequest) -> DeliveryOutcome {
         match self.write(request).await {
             Ok(outcome) => outcome,
-            Err(Failure::TooLarge { why }) => DeliveryOutcome::TooLarge { why },
+            Err(Failure::TooLarge(why)) => DeliveryOutcome::TooLarge { why },
             Err(failure) => DeliveryOutcome::Retry {
                 after: None,
                 why: failure.text(),
@@ -281,7 +247,7 @@ impl Recipient for TopicWriter {
     }
 
     fn backoff(&self) -> &Backoff {
-        &self.shared.backoff
+        &self.backoff
     }
 
     fn max_concurrency(&self) -> usize {
@@ -293,18 +259,7 @@ impl Recipient for TopicWriter {
     }
 
     fn address(&self) -> String {
-        self.shared.config.brokers.join(",")
-    }
-}
-
-/// Enqueues a record, and waits while the library's queue is full because the brokers are slower
-/// than the senders.
-async fn hand_over(producer: &Producer, record: &TopicRecord) -> Result<InFlight, Failure> {
-    loop {
-        match producer.send(record) {
-            Err(Failure::Full) => tokio::time::sleep(FULL_WAIT).await,
-            outcome => return outcome,
-        }
+        self.config.brokers.join(",")
     }
 }
 

@@ -4,17 +4,16 @@
 use std::time::{Duration, Instant};
 
 use super::Shared;
-use crate::kafka::{AsideFailure, AsideInFlight, AsideRecord, AsideWriter, ReadRecord};
+use crate::kafka::{AsideRecord, Failure, ReadRecord};
 use crate::sidecar::now;
 use crate::telemetry::{RecordSetAside, SettingAsideFailed};
 
 /// Delay before a rejected record is sent again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// An unreadable record, and the progress of writing it to the set-aside topic.
+/// An unreadable record, which may have to wait for the set-aside topic.
 pub(super) struct UnreadRecord {
     why: String,
-    sent: Option<AsideInFlight>,
     retry_at: Instant,
 }
 
@@ -22,73 +21,54 @@ impl UnreadRecord {
     pub(super) fn new(why: String) -> Self {
         Self {
             why,
-            sent: None,
             retry_at: now().instant,
         }
     }
 
-    /// Performs the next step without waiting for the brokers. Returns true if the partition may
-    /// continue.
+    /// Writes the record to the set-aside topic, if there is one and the last attempt is long
+    /// enough ago. Returns true if the partition may continue.
     pub(super) fn is_set_aside(&mut self, record: &ReadRecord, shared: &Shared) -> bool {
         let Some(writer) = &shared.aside else {
             self.report(record, None, shared);
             return true;
         };
-        match self.step(writer, record, shared) {
-            None => false,
-            Some(Ok(())) => {
+        if now().instant < self.retry_at {
+            return false;
+        }
+        let topic = &*shared.config.read.topic;
+        let (partition, offset) = (record.partition, record.offset);
+        let written = writer.write(&AsideRecord {
+            topic,
+            partition,
+            offset,
+            reason: &self.why,
+            value: &record.value,
+        });
+        match written {
+            Ok(()) => {
                 let to = shared.config.read.set_aside_topic.as_deref();
                 self.report(record, to, shared);
                 true
             }
-            Some(Err(AsideFailure::TooLarge(why))) => {
+            Err(Failure::TooLarge(why)) => {
                 self.why = format!("{}; {why}", self.why);
                 self.report(record, None, shared);
                 true
             }
-            Some(Err(AsideFailure::Later(why))) => {
-                self.sent = None;
+            Err(failure) => {
                 self.retry_at = now().instant + RETRY;
-                if shared.may_log(&why) {
+                let why = &*failure.text();
+                if shared.may_log(why) {
                     SettingAsideFailed {
-                        topic: &shared.config.read.topic,
-                        partition: record.partition,
-                        offset: record.offset,
-                        why: &why,
+                        topic,
+                        partition,
+                        offset,
+                        why,
                     }
                     .emit();
                 }
                 false
             }
-        }
-    }
-
-    /// Sends the record or checks the outcome; `None` while there is no outcome.
-    fn step(
-        &mut self,
-        writer: &AsideWriter,
-        record: &ReadRecord,
-        shared: &Shared,
-    ) -> Option<Result<(), AsideFailure>> {
-        if let Some(sent) = &mut self.sent {
-            return writer.outcome(sent);
-        }
-        if now().instant < self.retry_at {
-            return None;
-        }
-        let aside = AsideRecord {
-            topic: &shared.config.read.topic,
-            partition: record.partition,
-            offset: record.offset,
-            reason: &self.why,
-            value: &record.value,
-        };
-        match writer.send(&aside) {
-            Ok(sent) => {
-                self.sent = Some(sent);
-                None
-            }
-            Err(failure) => Some(Err(failure)),
         }
     }
 
