@@ -21,8 +21,6 @@ pub use client::Failure;
 #[cfg(feature = "kafka")]
 pub use consumer::{CommittedOffset, Polled, ReadRecord, ReaderChange, TopicReader};
 pub use placement::partition_of;
-pub use progress::{
-    ProgressUnread, decode as decode_progress, encode as encode_progress, n_partitions_at_start,
-};
+pub use progress::{decode as decode_progress, encode as encode_progress};
 #[cfg(feature = "kafka")]
 pub use write::{TopicWriter, start};

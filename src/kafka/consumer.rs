@@ -173,6 +173,7 @@ impl TopicReader {
     /// Returns an error if the client library rejects a setting.
     pub fn new(
         config: &Kafka,
+        protocol: KafkaProtocol,
         index: usize,
         buffer: usize,
         is_connected: Arc<AtomicBool>,
@@ -195,7 +196,7 @@ impl TopicReader {
             sasl: config.sasl.clone(),
             last_complaint: Arc::clone(&context.common.last_complaint),
         };
-        let inner: BaseConsumer<ReaderContext> = settings(config, index, buffer)
+        let inner: BaseConsumer<ReaderContext> = settings(config, protocol, index, buffer)
             .create_with_context(context)
             .map_err(unusable)?;
         let inner = Arc::new(inner);
@@ -310,42 +311,6 @@ impl TopicReader {
             .fetch_watermarks(&self.words.topic, partition, ANSWER_TIMEOUT);
         let (low, high) = ends.map_err(|error| self.why(&error))?;
         Ok((low.max(0).cast_unsigned(), high.max(0).cast_unsigned()))
-    }
-
-    /// Returns the first offset of each partition, and one more than its last offset, as the
-    /// leaders report them. Blocks. Sends both queries in parallel, and one query to each leader
-    /// for all its partitions: a leader answers only between its waits for records, so each
-    /// sequential query would take one wait.
-    pub fn ends_of(&self, partitions: &[i32]) -> Result<Vec<(u64, u64)>, String> {
-        // The client library rejects an empty list.
-        if partitions.is_empty() {
-            return Ok(Vec::new());
-        }
-        let ask = |which: Offset| -> Result<Vec<u64>, String> {
-            let mut list = self.list(partitions);
-            list.set_all_offsets(which)
-                .map_err(|error| self.why(&error))?;
-            let told = self.inner.offsets_for_times(list, ANSWER_TIMEOUT);
-            let told = told.map_err(|error| self.why(&error))?;
-            let offset_of = |partition: &i32| {
-                let found = told.find_partition(&self.words.topic, *partition);
-                let found =
-                    found.ok_or_else(|| "a broker's answer lacks a partition".to_owned())?;
-                found.error().map_err(|error| self.why(&error))?;
-                match found.offset() {
-                    Offset::Offset(offset) => Ok(offset.max(0).cast_unsigned()),
-                    other => Err(format!("a leader answered {other:?}")),
-                }
-            };
-            partitions.iter().map(offset_of).collect()
-        };
-        let (low, high) = thread::scope(|scope| {
-            let low = scope.spawn(|| ask(Offset::Beginning));
-            let high = ask(Offset::End);
-            (low.join(), high)
-        });
-        let low = low.map_err(|_| "the query for the first offsets panicked".to_owned())??;
-        Ok(low.into_iter().zip(high?).collect())
     }
 
     /// Begins to read assigned partitions, each from the given offset.
@@ -463,11 +428,11 @@ impl TopicReader {
     }
 }
 
-fn settings(config: &Kafka, index: usize, buffer: usize) -> ClientConfig {
+fn settings(config: &Kafka, protocol: KafkaProtocol, index: usize, buffer: usize) -> ClientConfig {
     let read = &config.read;
     let session = read.session_timeout.0.as_millis();
     let mut settings = connection(config);
-    match read.protocol {
+    match protocol {
         KafkaProtocol::Classic => settings
             .set("session.timeout.ms", session.to_string())
             .set(

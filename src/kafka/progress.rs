@@ -1,93 +1,79 @@
 //! Encodes and parses the progress of a judge, which is the metadata of its commits.
 
 use judge::pipeline::{LogMark, LogMoment, LogProgress};
-
-/// The text before the version.
-const NAME: &str = "spanscore/";
+use serde::{Deserialize, Serialize};
 
 /// The version that this program writes, and the only one that it reads.
-const VERSION: &str = "1";
+const VERSION: u32 = 1;
 
-/// The key of the number of partitions.
-const OF: &str = "of=";
-
-/// Maximum length of a parsed text in bytes. Our texts are shorter, and brokers accept 4 KiB.
-const MAX_LEN: usize = 1 << 10;
-
-/// The reason why a committed text cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ProgressUnread {
-    /// Another program or a person set the offset.
-    #[error("the offset was committed by another program")]
-    Foreign,
-    #[error(
-        "cannot read committed progress: format {0}, expected 1; use the spanscore version that \
-         committed it"
-    )]
-    Version(String),
-    #[error("cannot parse committed progress: `{0}` is missing or not a number")]
-    Damaged(&'static str),
+/// The committed JSON. Brokers accept 4 KiB.
+#[derive(Serialize, Deserialize)]
+struct Committed {
+    /// The version.
+    spanscore: u32,
+    replay: u64,
+    open: u64,
+    judged: u64,
+    at: u64,
+    until: u64,
+    of: Option<i32>,
 }
 
 /// Returns the text to commit. `n_partitions` is the topic's number of partitions when the group
 /// began to read this partition.
 pub fn encode(progress: &LogProgress, n_partitions: Option<i32>) -> String {
-    let LogProgress {
-        mark,
-        until_unix_nanos,
-    } = progress;
     let LogMark {
         replay,
         open,
         judged,
-    } = mark;
-    let LogMoment { unix_nanos, offset } = judged;
-    let of = n_partitions.map_or(String::new(), |n| format!(" {OF}{n}"));
-    format!(
-        "{NAME}{VERSION} replay={replay} open={open} judged={unix_nanos} at={offset} \
-         until={until_unix_nanos}{of}"
-    )
+    } = progress.mark;
+    let committed = Committed {
+        spanscore: VERSION,
+        replay,
+        open,
+        judged: judged.unix_nanos,
+        at: judged.offset,
+        until: progress.until_unix_nanos,
+        of: n_partitions,
+    };
+    serde_json::to_string(&committed).unwrap_or_default()
 }
 
-/// Returns the topic's number of partitions when the group began to read this partition, if the
-/// text has that number.
-pub fn n_partitions_at_start(text: &str) -> Option<i32> {
-    let words = text.strip_prefix(NAME)?.split(' ');
-    let mut numbers = words.filter_map(|word| word.strip_prefix(OF));
-    numbers.next()?.parse().ok()
-}
-
-/// Parses a committed text. Ignores words that a later version of spanscore appends.
+/// Parses a committed text. Returns the progress, and the topic's number of partitions when the
+/// group began to read this partition, if the text has that number. Ignores fields that a later
+/// version of spanscore adds.
 ///
 /// # Errors
-/// Returns an error if spanscore did not write the text, or if the text cannot be parsed.
-pub fn decode(text: &str) -> Result<LogProgress, ProgressUnread> {
-    let mut words = text.split(' ');
-    let version = words.next().and_then(|word| word.strip_prefix(NAME));
-    let version = version
-        .filter(|_| text.len() <= MAX_LEN)
-        .ok_or(ProgressUnread::Foreign)?;
-    if version != VERSION {
-        let shown = version.chars().take(16).collect();
-        return Err(ProgressUnread::Version(shown));
+/// Returns an error if this version of spanscore did not write the text.
+pub fn decode(text: &str) -> Result<(LogProgress, Option<i32>), String> {
+    let Committed {
+        spanscore,
+        replay,
+        open,
+        judged,
+        at,
+        until,
+        of,
+    } = serde_json::from_str(text)
+        .map_err(|error| format!("not committed by this version of spanscore: {error}"))?;
+    if spanscore != VERSION {
+        return Err(format!(
+            "format {spanscore}, expected {VERSION}; use the spanscore version that committed it"
+        ));
     }
-    let words: Vec<(&str, &str)> = words.filter_map(|word| word.split_once('=')).collect();
-    let number = |key: &'static str| {
-        let word = words.iter().find(|(name, _)| *name == key);
-        let number = word.and_then(|(_, value)| value.parse::<u64>().ok());
-        number.ok_or(ProgressUnread::Damaged(key))
+    let judged = LogMoment {
+        unix_nanos: judged,
+        offset: at,
     };
-    Ok(LogProgress {
+    let progress = LogProgress {
         mark: LogMark {
-            replay: number("replay")?,
-            open: number("open")?,
-            judged: LogMoment {
-                unix_nanos: number("judged")?,
-                offset: number("at")?,
-            },
+            replay,
+            open,
+            judged,
         },
-        until_unix_nanos: number("until")?,
-    })
+        until_unix_nanos: until,
+    };
+    Ok((progress, of))
 }
 
 #[cfg(test)]
@@ -111,35 +97,28 @@ mod tests {
     #[test]
     fn a_progress_is_read_back_and_is_short() {
         for progress in [largest(), LogProgress::default()] {
-            let text = encode(&progress, Some(i32::MAX));
-            assert!(text.len() < 200, "{text}");
-            assert_eq!(decode(&text), Ok(progress));
-            assert_eq!(n_partitions_at_start(&text), Some(i32::MAX));
-            let text = encode(&progress, None);
-            assert_eq!(decode(&text), Ok(progress));
-            assert_eq!(n_partitions_at_start(&text), None);
-            assert_eq!(decode(&format!("{text} later=x")), Ok(progress));
+            for of in [Some(i32::MAX), None] {
+                let text = encode(&progress, of);
+                assert!(text.len() < 200, "{text}");
+                assert_eq!(decode(&text), Ok((progress, of)));
+                let later = text.replacen('{', "{\"later\":\"x\",", 1);
+                assert_eq!(decode(&later), Ok((progress, of)));
+            }
         }
     }
 
     #[test]
     fn what_another_program_or_version_committed_is_refused() {
         let text = encode(&largest(), None);
-        for foreign in ["", "checkpoint 7", "spanscore", "replay=1 open=1"] {
-            assert_eq!(decode(foreign), Err(ProgressUnread::Foreign), "{foreign}");
+        for foreign in ["", "checkpoint 7", "{}", "{\"replay\":1,\"open\":1}"] {
+            assert!(decode(foreign).is_err(), "{foreign}");
         }
-        let long = format!("{text} {}", "x".repeat(MAX_LEN));
-        assert_eq!(decode(&long), Err(ProgressUnread::Foreign));
-        let next = text.replacen("spanscore/1", "spanscore/2", 1);
-        assert_eq!(decode(&next), Err(ProgressUnread::Version("2".to_owned())));
-        for end in 12..text.len() - 20 {
-            let cut = decode(&text[..end]);
-            assert!(
-                matches!(cut, Err(ProgressUnread::Damaged(_))),
-                "{end}: {cut:?}"
-            );
+        let next = text.replacen("\"spanscore\":1", "\"spanscore\":2", 1);
+        assert!(decode(&next).unwrap_err().starts_with("format 2"));
+        for end in 0..text.len() {
+            assert!(decode(&text[..end]).is_err(), "{end}");
         }
-        let damaged = text.replace("open=", "open=-");
-        assert_eq!(decode(&damaged), Err(ProgressUnread::Damaged("open")));
+        let damaged = text.replace("\"open\":", "\"open\":-");
+        assert!(decode(&damaged).is_err());
     }
 }

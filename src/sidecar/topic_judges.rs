@@ -18,15 +18,15 @@ use judge::pipeline::{LogLimits, Rules};
 use super::judgements::{Judge, JudgeSink, in_memory};
 use super::scoring::ScoringBounds;
 use super::{StartError, now};
-use crate::config::Kafka;
+use crate::config::{Kafka, KafkaProtocol};
 use crate::export::Exporter;
-use crate::kafka::AsideWriter;
+use crate::kafka::{AsideWriter, TopicReader};
 use crate::sync::Mutex;
 use crate::telemetry::{
     MetricsSource, PartitionsAdded, ReadingFailed, ReadingFromKafka, Telemetry, Throttled,
 };
 
-use member::{Member, ReaderPlan};
+use member::Member;
 use status::JudgesStatus;
 
 pub(super) struct TopicJudges {
@@ -38,6 +38,8 @@ struct Shared {
     settings: Settings,
     limits: LogLimits,
     bounds: ScoringBounds,
+    /// Maximum bytes that a thread reads ahead.
+    buffer: usize,
     rules: Arc<ArcSwap<Rules>>,
     telemetry: Arc<Telemetry>,
     exporter: Exporter,
@@ -85,6 +87,7 @@ impl TopicJudges {
                 ..settings
             },
             config,
+            buffer: bounds.queue.get() / n_threads.max(1),
             bounds,
             rules,
             telemetry,
@@ -96,20 +99,13 @@ impl TopicJudges {
             n_joining: AtomicUsize::new(n_threads),
             lines: Mutex::default(),
         });
-        let buffer = shared.bounds.queue.get() / n_threads.max(1);
         let mut threads = Vec::new();
         for (index, judge) in judges.into_iter().enumerate() {
-            let plan = ReaderPlan {
-                config: shared.config.clone(),
-                index,
-                buffer,
-                is_connected: shared.telemetry.kafka_client("judge"),
-            };
             let name = format!("judge-{}", index + 1);
             let heartbeat = shared.telemetry.heartbeat(name.clone(), now().instant);
             let rules = shared.rules.load_full();
             let sink = JudgeSink::new(judge, rules, shared.telemetry.clone(), heartbeat);
-            let member = Member::new(plan, sink, Arc::clone(&shared));
+            let member = Member::new(index, sink, Arc::clone(&shared));
             let member = member.map_err(StartError::Kafka)?;
             let thread = thread::Builder::new().name(name);
             threads.push(thread.spawn(move || member.run())?);
@@ -131,6 +127,16 @@ impl TopicJudges {
 impl Shared {
     fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
+    }
+
+    fn reader(
+        &self,
+        index: usize,
+        protocol: KafkaProtocol,
+        is_connected: &Arc<AtomicBool>,
+    ) -> Result<TopicReader, String> {
+        let is_connected = Arc::clone(is_connected);
+        TopicReader::new(&self.config, protocol, index, self.buffer, is_connected)
     }
 
     fn n_partitions(&self) -> i32 {

@@ -11,8 +11,8 @@ use judge::pipeline::JudgementSink;
 
 use super::Shared;
 use super::partition::{FoundPartition, JudgedPartition};
-use crate::config::{Kafka, KafkaProtocol};
-use crate::kafka::{CommittedOffset, Polled, ReaderChange, TopicReader, n_partitions_at_start};
+use crate::config::KafkaProtocol;
+use crate::kafka::{CommittedOffset, Polled, ReaderChange, TopicReader, decode_progress};
 use crate::sidecar::judgements::JudgeSink;
 use crate::sidecar::now;
 use crate::telemetry::{CommitEnded, PartitionsMoved, Phase};
@@ -50,24 +50,12 @@ const LEFT_POLL: Duration = Duration::from_millis(20);
 /// Delay before an unanswered commit is sent again.
 const COMMIT_ANSWER: Duration = Duration::from_secs(10);
 
-pub(super) struct ReaderPlan {
-    pub(super) config: Kafka,
-    pub(super) index: usize,
-    /// Maximum bytes that are read ahead.
-    pub(super) buffer: usize,
-    /// True while the reader is connected to a broker.
-    pub(super) is_connected: Arc<AtomicBool>,
-}
-
-impl ReaderPlan {
-    fn reader(&self) -> Result<TopicReader, String> {
-        let is_connected = Arc::clone(&self.is_connected);
-        TopicReader::new(&self.config, self.index, self.buffer, is_connected)
-    }
-}
-
 pub(super) struct Member {
-    plan: ReaderPlan,
+    /// The number of this thread.
+    index: usize,
+    protocol: KafkaProtocol,
+    /// True while the reader is connected to a broker.
+    is_connected: Arc<AtomicBool>,
     reader: TopicReader,
     sink: JudgeSink,
     shared: Arc<Shared>,
@@ -76,36 +64,31 @@ pub(super) struct Member {
     to_begin: Vec<Vec<i32>>,
     /// Time of the next attempt after a failure.
     retry_at: Instant,
-    commit: Commit,
+    commit_at: Instant,
+    /// Time at which the commit in flight was sent; a member has at most one.
+    commit_sent_at: Option<Instant>,
     paused: Vec<i32>,
     has_joined: bool,
-}
-
-/// A commit in flight; a member has at most one.
-#[derive(Default)]
-struct Commit {
-    due_at: Option<Instant>,
-    sent_at: Option<Instant>,
-    sent: Vec<(i32, CommittedOffset, u64)>,
 }
 
 impl Member {
     /// # Errors
     /// Returns an error if the client library rejects a setting.
-    pub(super) fn new(
-        plan: ReaderPlan,
-        sink: JudgeSink,
-        shared: Arc<Shared>,
-    ) -> Result<Self, String> {
+    pub(super) fn new(index: usize, sink: JudgeSink, shared: Arc<Shared>) -> Result<Self, String> {
+        let protocol = shared.config.read.protocol;
+        let is_connected = shared.telemetry.kafka_client("judge");
         Ok(Self {
-            reader: plan.reader()?,
-            plan,
+            index,
+            protocol,
+            reader: shared.reader(index, protocol, &is_connected)?,
+            is_connected,
             sink,
             shared,
             held: BTreeMap::new(),
             to_begin: Vec::new(),
             retry_at: now().instant,
-            commit: Commit::default(),
+            commit_at: now().instant,
+            commit_sent_at: None,
             paused: Vec::new(),
             has_joined: false,
         })
@@ -124,8 +107,7 @@ impl Member {
                 }
                 // With the protocol `consumer`, the client library does not report an empty
                 // assignment.
-                let protocol = self.plan.config.read.protocol;
-                if protocol != KafkaProtocol::Classic && self.reader.has_found_group() {
+                if self.protocol != KafkaProtocol::Classic && self.reader.has_found_group() {
                     self.note_joined();
                 }
                 self.begin_assigned();
@@ -189,9 +171,8 @@ impl Member {
     /// Joins the group again after the library has ended the membership. Other members may already
     /// own the partitions.
     fn join_anew(&mut self, why: &str, is_unsupported: bool) {
-        let protocol = &mut self.plan.config.read.protocol;
-        if is_unsupported && *protocol == KafkaProtocol::Auto {
-            *protocol = KafkaProtocol::Classic;
+        if is_unsupported && self.protocol == KafkaProtocol::Auto {
+            self.protocol = KafkaProtocol::Classic;
         } else {
             self.shared.failed(why);
             thread::park_timeout(RETRY);
@@ -200,8 +181,8 @@ impl Member {
         self.lose(&all);
         self.to_begin.clear();
         self.paused.clear();
-        self.commit = Commit::default();
-        match self.plan.reader() {
+        self.commit_sent_at = None;
+        match (self.shared).reader(self.index, self.protocol, &self.is_connected) {
             Ok(reader) => {
                 mem::replace(&mut self.reader, reader).leave();
                 self.wait_for_topic();
@@ -234,27 +215,21 @@ impl Member {
                     assigned.retain(|number| !partitions.contains(number));
                 }
                 self.to_begin.retain(|assigned| !assigned.is_empty());
-                let ours: Vec<i32> = partitions.clone();
                 if is_lost {
                     // The new owners continue from the last commit.
-                    self.lose(&ours)
+                    self.lose(&partitions);
                 } else {
-                    self.hand_over(&ours)
+                    self.hand_over(&partitions);
                 }
                 if let Err(why) = self.reader.release(&partitions) {
                     self.shared.failed(&why);
                 }
             }
             ReaderChange::Committed(is_taken) => {
-                let sent = mem::take(&mut self.commit.sent);
-                self.commit.sent_at = None;
+                self.commit_sent_at = None;
                 CommitEnded { is_taken }.emit(&self.shared.telemetry);
-                if is_taken {
-                    for (partition, commit, until) in sent {
-                        if let Some(partition) = self.held.get_mut(&partition) {
-                            partition.was_committed(commit, until);
-                        }
-                    }
+                for partition in self.held.values_mut() {
+                    partition.commit_ended(is_taken);
                 }
             }
         }
@@ -279,41 +254,32 @@ impl Member {
     }
 
     fn begin(&mut self, partitions: &[i32]) -> Result<(), String> {
-        // Query in parallel, because each answer may have to wait for its broker.
-        let (ends, n_partitions) = thread::scope(|scope| {
-            let ends = scope.spawn(|| self.reader.ends_of(partitions));
-            let n_partitions = self.reader.n_partitions();
-            (ends.join(), n_partitions)
-        });
-        let ends = ends.map_err(|_| "asking for the ends failed".to_owned())??;
-        let n_partitions = n_partitions?;
+        let n_partitions = self.reader.n_partitions()?;
         self.shared.found_partitions(n_partitions);
-        self.sink.beat();
         let n_known = partitions.iter().map(|number| number + 1).max();
         let all: Vec<i32> = (0..n_partitions.max(n_known.unwrap_or(0))).collect();
         let committed =
             if partitions.is_empty() { Vec::new() } else { self.reader.committed(&all)? };
-        let n_at_start = committed.iter().flatten();
-        let n_at_start = n_at_start
-            .filter_map(|it| n_partitions_at_start(&it.metadata))
-            .min();
+        let decoded = committed.iter().flatten();
+        let decoded = decoded.filter_map(|it| decode_progress(&it.metadata).ok());
+        let n_at_start = decoded.filter_map(|(_, of)| of).min();
         let (mut begun, mut starts) = (Vec::new(), Vec::new());
-        self.sink.beat();
-        for (number, ends) in partitions.iter().zip(ends) {
+        for number in partitions {
+            self.sink.beat();
             let index = usize::try_from(*number).map_err(|error| error.to_string())?;
             let found = FoundPartition {
                 number: *number,
                 committed: committed[index].clone(),
                 is_added: n_at_start.is_some_and(|n| *number >= n),
                 n_partitions,
-                ends,
+                ends: self.reader.ends(*number)?,
             };
             let partition = JudgedPartition::new(found, &self.shared);
             starts.push((*number, partition.judge.next_offset()));
             begun.push(partition);
         }
         self.reader.begin(&starts)?;
-        self.shared.status.lost.lock().remove(&self.plan.index);
+        self.shared.status.lost.lock().remove(&self.index);
         let mut statuses = self.shared.status.partitions.lock();
         for partition in begun {
             statuses.insert(partition.number, partition.status(now()));
@@ -403,33 +369,27 @@ impl Member {
         let time = now();
         let may_be_answered =
             |sent: Instant| time.instant.saturating_duration_since(sent) < COMMIT_ANSWER;
-        if self.commit.sent_at.is_some_and(may_be_answered) {
+        if self.commit_sent_at.is_some_and(may_be_answered) {
             return;
         }
         let is_wanted = self.held.values().any(|it| it.wants_until.is_some());
-        let is_due = self.commit.due_at.is_none_or(|at| time.instant >= at);
         let is_urgent = is_wanted && time.instant >= self.retry_at;
-        if !is_due && !is_urgent {
+        if time.instant < self.commit_at && !is_urgent {
             return;
         }
-        self.commit.due_at = Some(time.instant + TICK);
+        self.commit_at = time.instant + TICK;
         let low = self.shared.exporter.low();
         let mut sent = Vec::new();
         for (number, partition) in &mut self.held {
             partition.delivered(low);
-            let (commit, until) = partition.to_commit(false, time);
-            if partition.is_new(&commit) {
-                sent.push((*number, commit, until));
-            }
+            let commit = partition.to_commit(false, time);
+            sent.extend(commit.map(|commit| (*number, commit)));
         }
         if sent.is_empty() {
             return;
         }
-        match self.reader.commit(&offsets(&sent), false) {
-            Ok(()) => {
-                self.commit.sent = sent;
-                self.commit.sent_at = Some(time.instant);
-            }
+        match self.reader.commit(&sent, false) {
+            Ok(()) => self.commit_sent_at = Some(time.instant),
             Err(why) => {
                 self.retry_at = time.instant + RETRY;
                 self.shared.failed(&why);
@@ -489,11 +449,10 @@ impl Member {
         let (time, low) = (now(), exporter.low());
         let last = |partition: &mut JudgedPartition| {
             partition.delivered(low);
-            let (commit, until) = partition.to_commit(true, time);
-            (partition.number, commit, until)
+            Some((partition.number, partition.to_commit(true, time)?))
         };
-        let last: Vec<_> = given.iter_mut().map(last).collect();
-        self.commit_last(&offsets(&last));
+        let last: Vec<_> = given.iter_mut().filter_map(last).collect();
+        self.commit_last(&last);
         let numbers: Vec<i32> = given.iter().map(|partition| partition.number).collect();
         self.forget(&numbers, "handed_over");
     }
@@ -501,6 +460,9 @@ impl Member {
     /// Commits before partitions are handed over. While other members join or leave, the group
     /// accepts no commit for a moment.
     fn commit_last(&mut self, commits: &[(i32, CommittedOffset)]) {
+        if commits.is_empty() {
+            return;
+        }
         let give_up_at = now().instant + HANDOVER;
         let ended = |is_taken| CommitEnded { is_taken }.emit(&self.shared.telemetry);
         while let Err(why) = self.reader.commit(commits, true) {
@@ -517,7 +479,7 @@ impl Member {
     fn lose(&mut self, partitions: &[i32]) {
         let mut lost = partitions.to_vec();
         let mut all_lost = self.shared.status.lost.lock();
-        let known_until = all_lost.entry(self.plan.index).or_default();
+        let known_until = all_lost.entry(self.index).or_default();
         lost.retain(|number| {
             let partition = self.held.remove(number);
             known_until.extend(partition.as_ref().map(|it| (*number, it.known_until)));
@@ -548,8 +510,6 @@ impl Member {
         {
             self.shared.failed(&why);
         }
-        let sent = &mut self.commit.sent;
-        sent.retain(|(number, ..)| !partitions.contains(number));
         let mut statuses = self.shared.status.partitions.lock();
         for number in partitions {
             statuses.remove(number);
@@ -557,11 +517,4 @@ impl Member {
         drop(statuses);
         self.shared.report_use();
     }
-}
-
-fn offsets(commits: &[(i32, CommittedOffset, u64)]) -> Vec<(i32, CommittedOffset)> {
-    let offsets = commits.iter();
-    offsets
-        .map(|(partition, commit, _)| (*partition, commit.clone()))
-        .collect()
 }

@@ -12,10 +12,7 @@ use super::Shared;
 use super::set_aside::UnreadRecord;
 use super::status::PartitionStatus;
 use crate::config::{Kafka, KafkaPartitioner, KafkaStart};
-use crate::kafka::{
-    CommittedOffset, ReadRecord, decode_progress, encode_progress, n_partitions_at_start,
-    partition_of,
-};
+use crate::kafka::{CommittedOffset, ReadRecord, decode_progress, encode_progress, partition_of};
 use crate::sidecar::judgements::JudgeSink;
 use crate::sidecar::now;
 use crate::telemetry::{
@@ -75,7 +72,10 @@ pub(super) struct JudgedPartition {
     pub(super) is_unanswered: bool,
     /// Time of the next query to the leader.
     pub(super) query_at: Instant,
-    committed: Option<(i32, CommittedOffset)>,
+    /// The last commit that the brokers accepted.
+    committed: Option<CommittedOffset>,
+    /// The commit in flight, and the time up to which it allows judging.
+    sent: Option<(CommittedOffset, u64)>,
     /// The first record of `inbox`, while it is written to the set-aside topic.
     unreadable: Option<UnreadRecord>,
     /// The topic's number of partitions when the group began to read this partition. Partitions
@@ -89,11 +89,7 @@ impl JudgedPartition {
     pub(super) fn new(found: FoundPartition, shared: &Shared) -> Self {
         let time = now();
         let (number, end) = (found.number, found.ends.1);
-        let n_at_start = match &found.committed {
-            Some(committed) => n_partitions_at_start(&committed.metadata),
-            None => Some(found.n_partitions),
-        };
-        let (start, floor) = start_of(found, &shared.config);
+        let (start, floor, n_at_start) = start_of(found, &shared.config);
         let allowed_until = start.inherited.map_or(0, |it| it.until_unix_nanos);
         Self {
             number,
@@ -110,6 +106,7 @@ impl JudgedPartition {
             is_unanswered: false,
             query_at: time.instant,
             committed: None,
+            sent: None,
             unreadable: None,
             n_at_start,
         }
@@ -223,8 +220,8 @@ impl JudgedPartition {
         }
     }
 
-    /// Returns the offset to commit, and the time up to which the commit allows judging.
-    pub(super) fn to_commit(&self, is_last: bool, time: Now) -> (CommittedOffset, u64) {
+    /// Returns the commit to send; `None` if it would equal the last one.
+    pub(super) fn to_commit(&mut self, is_last: bool, time: Now) -> Option<CommittedOffset> {
         let clock = self.judge.clock();
         let left = self.left;
         let until = if !is_last {
@@ -242,18 +239,16 @@ impl JudgedPartition {
             offset: self.floor.max(self.judge.next_offset()),
             metadata: encode_progress(&progress, self.n_at_start),
         };
-        (committed, progress.until_unix_nanos)
+        self.sent = Some((committed.clone(), progress.until_unix_nanos));
+        Some(committed).filter(|new| self.committed.as_ref() != Some(new))
     }
 
-    pub(super) fn is_new(&self, commit: &CommittedOffset) -> bool {
-        self.committed
-            .as_ref()
-            .is_none_or(|(_, last)| last != commit)
-    }
-
-    pub(super) fn was_committed(&mut self, commit: CommittedOffset, until: u64) {
-        self.allowed_until = self.allowed_until.max(until);
-        self.committed = Some((self.number, commit));
+    /// Processes the outcome of the commit in flight.
+    pub(super) fn commit_ended(&mut self, is_taken: bool) {
+        if let Some((commit, until)) = self.sent.take().filter(|_| is_taken) {
+            self.allowed_until = self.allowed_until.max(until);
+            self.committed = Some(commit);
+        }
     }
 
     pub(super) fn status(&self, time: Now) -> PartitionStatus {
@@ -333,53 +328,36 @@ impl JudgedPartition {
     }
 }
 
-/// Returns the position to start at, and the offset that the previous owner had reached.
-fn start_of(found: FoundPartition, config: &Kafka) -> (LogStart, u64) {
-    let FoundPartition {
-        number: partition,
-        committed,
-        is_added,
-        ends: (low, high),
-        ..
-    } = found;
-    let Some(CommittedOffset { offset, metadata }) = committed else {
-        let offset = match config.read.start {
-            KafkaStart::Latest if !is_added => high,
-            KafkaStart::Latest | KafkaStart::Earliest => low,
-        };
-        let start = LogStart {
-            offset,
-            is_beginning: offset == 0,
-            inherited: None,
-        };
-        return (start, offset);
-    };
-    match decode_progress(&metadata) {
-        Ok(progress) => {
-            let from = progress.mark.replay.max(low);
-            let start = LogStart {
-                offset: from,
-                is_beginning: from == 0,
-                inherited: Some(progress),
-            };
-            (start, offset)
+/// Returns the position to start at, the offset that the previous owner had reached, and the number
+/// of partitions when the group began to read this partition.
+fn start_of(found: FoundPartition, config: &Kafka) -> (LogStart, u64, Option<i32>) {
+    let (low, high) = found.ends;
+    let (from, floor, inherited, n_at_start) = match found.committed {
+        None => {
+            let is_latest = config.read.start == KafkaStart::Latest && !found.is_added;
+            let offset = if is_latest { high } else { low };
+            (offset, offset, None, Some(found.n_partitions))
         }
-        Err(why) => {
-            ProgressUnknown {
-                partition,
-                offset,
-                why: why.to_string(),
+        Some(CommittedOffset { offset, metadata }) => match decode_progress(&metadata) {
+            Ok((progress, of)) => (progress.mark.replay.max(low), offset, Some(progress), of),
+            Err(why) => {
+                let partition = found.number;
+                ProgressUnknown {
+                    partition,
+                    offset,
+                    why,
+                }
+                .emit();
+                (offset.max(low), offset.max(low), None, None)
             }
-            .emit();
-            let from = offset.max(low);
-            let start = LogStart {
-                offset: from,
-                is_beginning: from == 0,
-                inherited: None,
-            };
-            (start, from)
-        }
-    }
+        },
+    };
+    let start = LogStart {
+        offset: from,
+        is_beginning: from == 0,
+        inherited,
+    };
+    (start, floor, n_at_start)
 }
 
 /// Returns the time of a record's arrival in Unix nanoseconds.
