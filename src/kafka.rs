@@ -15,7 +15,7 @@ mod consumer;
 mod write;
 
 #[cfg(feature = "kafka")]
-pub use aside::{AsideRecord, AsideWriter};
+pub use aside::AsideWriter;
 #[cfg(feature = "kafka")]
 pub use client::Failure;
 #[cfg(feature = "kafka")]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::client::{Failure, Producer};
+use super::consumer::ReadRecord;
 use crate::config::{self, ByteSize, Kafka};
 
 /// Maximum size of a record in the client library, in bytes; the brokers' limit is usually lower.
@@ -19,16 +20,6 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 pub struct AsideWriter {
     producer: Producer,
     runtime: Handle,
-}
-
-/// A record that cannot be read.
-#[derive(Debug)]
-pub struct AsideRecord<'a> {
-    pub topic: &'a str,
-    pub partition: i32,
-    pub offset: u64,
-    pub reason: &'a str,
-    pub value: &'a [u8],
 }
 
 impl AsideWriter {
@@ -47,23 +38,23 @@ impl AsideWriter {
         })
     }
 
-    /// Writes a record. Blocks until the brokers have described the topic, at most for
+    /// Writes a record of `topic` that cannot be read. Blocks until the brokers have described the topic, at most for
     /// `METADATA_TIMEOUT`, and until they have acknowledged the record, at most for `TIMEOUT`. Must
     /// be called outside of a runtime.
     ///
     /// # Errors
     /// Returns an error if the record was not acknowledged.
-    pub fn write(&self, record: &AsideRecord<'_>) -> Result<(), Failure> {
+    pub fn write(&self, topic: &str, record: &ReadRecord, reason: &str) -> Result<(), Failure> {
         // If the topic is missing, the library would wait without a message.
         self.producer.n_partitions()?;
         let (partition, offset) = (record.partition.to_string(), record.offset.to_string());
         let headers = [
-            ("topic", record.topic),
+            ("topic", topic),
             ("partition", &partition),
             ("offset", &offset),
-            ("reason", record.reason),
+            ("reason", reason),
         ];
-        let sent = self.producer.send_with(record.value, headers)?;
+        let sent = self.producer.send_with(&record.value, headers)?;
         self.runtime.block_on(self.producer.finish(sent))
     }
 }

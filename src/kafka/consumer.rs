@@ -226,10 +226,9 @@ impl TopicReader {
         context.has_found_group.load(Ordering::Relaxed)
     }
 
-    /// Queries the brokers for the number of the topic's partitions before joining the group.
-    /// Blocks.
-    pub fn find_topic(&self) -> Result<i32, String> {
-        self.n_partitions().or_else(|_| {
+    /// Joins the group, if the topic exists. Returns the number of its partitions. Blocks.
+    pub fn join(&self) -> Result<i32, String> {
+        let n_partitions = self.n_partitions().or_else(|_| {
             // The library reports its error messages only through `poll`, which cannot return a
             // record before the member joins the group. They say more than the first failure.
             for _ in 0..MAX_COMPLAINTS {
@@ -238,7 +237,10 @@ impl TopicReader {
                 }
             }
             self.n_partitions()
-        })
+        })?;
+        let joined = self.inner.subscribe(&[&self.words.topic]);
+        joined.map_err(|error| self.why(&error))?;
+        Ok(n_partitions)
     }
 
     /// Queries the brokers for the number of the topic's partitions. Blocks.
@@ -247,13 +249,6 @@ impl TopicReader {
         let metadata = self.inner.fetch_metadata(topic, METADATA_TIMEOUT);
         let metadata = metadata.map_err(|error| self.why(&error))?;
         self.words.n_partitions(&metadata).map_err(Failure::text)
-    }
-
-    pub fn join(&self) -> Result<(), String> {
-        let topics = [self.words.topic.as_str()];
-        self.inner
-            .subscribe(&topics)
-            .map_err(|error| self.why(&error))
     }
 
     /// Waits for a record or a change, at most for `timeout`.
@@ -382,30 +377,25 @@ impl TopicReader {
     }
 
     fn failed(&self, error: &KafkaError) -> Polled {
-        match self.inner.client().fatal_error() {
-            None => Polled::Failed(self.why(error)),
-            // Old brokers do not offer the request of this protocol. Newer ones offer it, but
-            // reject it if the protocol is disabled.
-            Some((
-                RDKafkaErrorCode::UnsupportedFeature | RDKafkaErrorCode::UnsupportedVersion,
-                _,
-            )) => Polled::Ended {
-                why: "the brokers do not support the group protocol `consumer`: set \
-                      `kafka.read.protocol` to `classic` or `auto`"
-                    .to_owned(),
-                is_unsupported: true,
-            },
-            Some((RDKafkaErrorCode::GroupAuthorizationFailed, _)) => Polled::Ended {
-                why: self
-                    .words
-                    .failure_of(RDKafkaErrorCode::GroupAuthorizationFailed)
-                    .text(),
-                is_unsupported: false,
-            },
-            Some((_, why)) => Polled::Ended {
-                why,
-                is_unsupported: false,
-            },
+        let Some((code, why)) = self.inner.client().fatal_error() else {
+            return Polled::Failed(self.why(error));
+        };
+        // Old brokers do not offer the request of this protocol. Newer ones offer it, but reject it
+        // if the protocol is disabled.
+        let is_unsupported = matches!(
+            code,
+            RDKafkaErrorCode::UnsupportedFeature | RDKafkaErrorCode::UnsupportedVersion
+        );
+        let why = match code {
+            _ if is_unsupported => "the brokers do not support the group protocol `consumer`: set \
+                                    `kafka.read.protocol` to `classic` or `auto`"
+                .to_owned(),
+            RDKafkaErrorCode::GroupAuthorizationFailed => self.words.failure_of(code).text(),
+            _ => why,
+        };
+        Polled::Ended {
+            why,
+            is_unsupported,
         }
     }
 

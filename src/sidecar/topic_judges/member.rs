@@ -112,6 +112,7 @@ impl Member {
                 }
                 self.begin_assigned();
                 for partition in self.held.values_mut() {
+                    self.sink.beat();
                     partition.work(&mut self.sink, &self.shared);
                 }
                 self.query_leaders();
@@ -134,8 +135,7 @@ impl Member {
     fn wait_for_topic(&mut self) -> bool {
         while !self.shared.is_stopping() {
             self.sink.beat();
-            let found = self.reader.find_topic();
-            match found.and_then(|n| self.reader.join().map(|()| n)) {
+            match self.reader.join() {
                 Ok(n_partitions) => {
                     self.shared.found_partitions(n_partitions);
                     return true;

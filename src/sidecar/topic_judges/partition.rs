@@ -9,7 +9,7 @@ use otlp::span::{Batch, Now, TraceId};
 use otlp::{json, scan};
 
 use super::Shared;
-use super::set_aside::UnreadRecord;
+use super::set_aside::set_aside;
 use super::status::PartitionStatus;
 use crate::config::{Kafka, KafkaPartitioner, KafkaStart};
 use crate::kafka::{CommittedOffset, ReadRecord, decode_progress, encode_progress, partition_of};
@@ -34,6 +34,9 @@ const ALLOWANCE: u64 = 5_000 * MILLI;
 /// Replaces [`ALLOWANCE`] while the judge is behind, and so reads the log faster than it was
 /// written.
 const ALLOWANCE_BEHIND: u64 = 60_000 * MILLI;
+
+/// Delay before a record that could not be set aside is sent again.
+const SET_ASIDE_RETRY: Duration = Duration::from_secs(1);
 
 /// An assigned partition, as the brokers describe it.
 pub(super) struct FoundPartition {
@@ -76,8 +79,8 @@ pub(super) struct JudgedPartition {
     committed: Option<CommittedOffset>,
     /// The commit in flight, and the time up to which it allows judging.
     sent: Option<(CommittedOffset, u64)>,
-    /// The first record of `inbox`, while it is written to the set-aside topic.
-    unreadable: Option<UnreadRecord>,
+    /// Time of the next attempt to set the first record of `inbox` aside, after a failure.
+    set_aside_at: Instant,
     /// The topic's number of partitions when the group began to read this partition. Partitions
     /// with this number or a higher one were added later.
     n_at_start: Option<i32>,
@@ -107,7 +110,7 @@ impl JudgedPartition {
             query_at: time.instant,
             committed: None,
             sent: None,
-            unreadable: None,
+            set_aside_at: time.instant,
             n_at_start,
         }
     }
@@ -116,6 +119,9 @@ impl JudgedPartition {
     /// commit or for the set-aside topic.
     pub(super) fn work(&mut self, sink: &mut JudgeSink, shared: &Shared) {
         self.wants_until = None;
+        if now().instant < self.set_aside_at {
+            return;
+        }
         while let Some(record) = self.inbox.front() {
             let arrival = arrival_of(record, shared);
             if !self.judge_by(arrival, sink, shared) {
@@ -273,30 +279,25 @@ impl JudgedPartition {
     }
 
     /// Returns the spans of a record, and the record's traces that belong in another partition.
-    /// Both are empty for an unreadable record. `None` while the record is written to the set-aside
-    /// topic.
+    /// Both are empty for an unreadable record. `None` if the record could not be set aside.
     fn read(
         &mut self,
         record: &ReadRecord,
         sink: &mut JudgeSink,
         shared: &Shared,
     ) -> Option<(Batch, Vec<TraceId>)> {
-        let mut unreadable = match self.unreadable.take() {
-            Some(unreadable) => unreadable,
-            None => match batch_of(&record.value, sink) {
-                Ok(batch) => {
-                    let torn = self.misplaced(&batch, record.offset, shared);
-                    return Some((batch, torn));
-                }
-                Err(why) => UnreadRecord::new(why),
-            },
-        };
-        // The previous owner has already set aside the unreadable records below `floor`.
-        if record.offset >= self.floor && !unreadable.is_set_aside(record, shared) {
-            self.unreadable = Some(unreadable);
-            return None;
+        match batch_of(&record.value, sink) {
+            Ok(batch) => {
+                let torn = self.misplaced(&batch, record.offset, shared);
+                Some((batch, torn))
+            }
+            // The previous owner has already set aside the unreadable records below `floor`.
+            Err(why) if record.offset >= self.floor && !set_aside(record, &why, shared) => {
+                self.set_aside_at = now().instant + SET_ASIDE_RETRY;
+                None
+            }
+            Err(_) => Some((Batch::default(), Vec::new())),
         }
-        Some((Batch::default(), Vec::new()))
     }
 
     fn misplaced(&self, batch: &Batch, offset: u64, shared: &Shared) -> Vec<TraceId> {
