@@ -9,7 +9,7 @@ mod worker;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::{io, thread};
@@ -25,7 +25,7 @@ use super::rebuild::JournaledTraces;
 use crate::fair::{Charge, FairBudget};
 use crate::telemetry::{SpansUnscored, SpansWithoutIds, Telemetry, Throttled};
 
-use shared::{Arrived, QueuedSpans, ScoringState};
+use shared::{Arrived, OfThread, QueuedSpans, ScoringState};
 use shared_traces::SharedTraces;
 use worker::{Place, Worker};
 
@@ -44,7 +44,7 @@ pub(super) struct RequestRecord {
 }
 
 /// The handle with which receivers enqueue batches. Never waits.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct ScoringQueue {
     senders: Arc<[SyncSender<Box<Arrived>>]>,
     shared: Arc<ScoringState>,
@@ -55,7 +55,7 @@ impl ScoringQueue {
     /// round and stop.
     pub(super) fn start(
         settings: Settings,
-        bounds: impl Into<ScoringBounds>,
+        bounds: ScoringBounds,
         rules: Arc<ArcSwap<Rules>>,
         telemetry: Arc<Telemetry>,
         judges: Vec<Judge>,
@@ -73,7 +73,7 @@ impl ScoringQueue {
 
     fn prepare(
         settings: Settings,
-        bounds: impl Into<ScoringBounds>,
+        bounds: ScoringBounds,
         rules: Arc<ArcSwap<Rules>>,
         telemetry: Arc<Telemetry>,
         judges: Vec<Judge>,
@@ -88,14 +88,17 @@ impl ScoringQueue {
         // Otherwise a trace that begins in between would not count as complete.
         let started = now();
         let traces = SharedTraces::new(CrossTraces::new(&settings, started), n_threads);
-        let shared = Arc::new(ScoringState::new(
-            bounds.into(),
+        let shared = Arc::new(ScoringState {
             rules,
             telemetry,
-            traces,
-            max_unread,
-            n_threads,
-        ));
+            waiting: FairBudget::new(bounds.queue.clone()),
+            unread: max_unread.map(FairBudget::new),
+            bounds,
+            draining: AtomicBool::new(false),
+            offered_below: AtomicU64::new(0),
+            traces: Arc::new(traces),
+            threads: (0..n_threads).map(|_| OfThread::default()).collect(),
+        });
         let sender_key = RandomState::new().hash_one(());
         let (mut senders, mut workers) = (Vec::new(), Vec::new());
         for (partition, judge) in Partition::all(n_threads).zip(judges) {

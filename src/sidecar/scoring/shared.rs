@@ -1,8 +1,6 @@
 //! State that the receivers and the scoring threads share: queued bytes, unscored traces, and each
 //! thread's memory use.
 
-use std::fmt::{self, Debug};
-use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -38,25 +36,6 @@ impl ScoringBounds {
     }
 }
 
-impl Debug for ScoringBounds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ScoringBounds")
-            .field("queue", &self.queue)
-            .finish_non_exhaustive()
-    }
-}
-
-impl From<usize> for ScoringBounds {
-    /// Creates limits that never change.
-    fn from(queue: usize) -> Self {
-        Self {
-            queue: queue.into(),
-            traces: None,
-        }
-    }
-}
-
-#[derive(Debug)]
 pub(super) struct ScoringState {
     pub(super) rules: Arc<ArcSwap<Rules>>,
     pub(super) telemetry: Arc<Telemetry>,
@@ -114,33 +93,6 @@ pub(super) enum QueuedSpans {
         peer: PeerId,
         n_spans: usize,
     },
-}
-
-// === impl ScoringState ===
-
-impl ScoringState {
-    pub(super) fn new(
-        bounds: ScoringBounds,
-        rules: Arc<ArcSwap<Rules>>,
-        telemetry: Arc<Telemetry>,
-        traces: SharedTraces,
-        max_unread: Option<usize>,
-        n_threads: usize,
-    ) -> Self {
-        Self {
-            rules,
-            telemetry,
-            waiting: FairBudget::new(bounds.queue.clone()),
-            unread: max_unread.map(FairBudget::new),
-            bounds,
-            draining: AtomicBool::new(false),
-            offered_below: AtomicU64::new(0),
-            traces: Arc::new(traces),
-            threads: iter::repeat_with(OfThread::default)
-                .take(n_threads)
-                .collect(),
-        }
-    }
 }
 
 // === impl Unscored ===

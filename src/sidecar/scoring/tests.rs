@@ -81,6 +81,14 @@ fn settings() -> Settings {
     }
 }
 
+/// Returns limits that never change.
+fn bounds(queue: usize) -> ScoringBounds {
+    ScoringBounds {
+        queue: queue.into(),
+        traces: None,
+    }
+}
+
 /// Verdict, completeness and revision of each evaluation, in order of arrival.
 type Told = Vec<(&'static str, &'static str, u32)>;
 
@@ -116,7 +124,7 @@ fn a_trace_whose_spans_wait_in_the_queue_does_not_settle_without_them() {
             max_settle: settle,
             ..settings()
         },
-        usize::MAX,
+        bounds(usize::MAX),
         Arc::new(ArcSwap::from_pointee(rules())),
         Arc::default(),
         vec![judge],
@@ -161,8 +169,15 @@ async fn a_batch_that_finds_the_queue_full_is_unscored_and_its_traces_are_incomp
         let _ = may_go_on.recv();
     });
     let rules = Arc::new(ArcSwap::from_pointee(rules()));
-    let (scoring, mut threads) =
-        ScoringQueue::start(settings(), 1, rules, telemetry.clone(), vec![judge], None).unwrap();
+    let (scoring, mut threads) = ScoringQueue::start(
+        settings(),
+        bounds(1),
+        rules,
+        telemetry.clone(),
+        vec![judge],
+        None,
+    )
+    .unwrap();
     let unscored = || telemetry.counter("spanscore_unscored_spans_total", &[]);
 
     // The thread is in its first round, so the queue does not shrink until the round is released.
@@ -194,7 +209,7 @@ fn a_panic_while_judging_is_reported_and_later_spans_count_as_unscored() {
     let rules = Arc::new(ArcSwap::from_pointee(rules()));
     let (scoring, mut threads) = ScoringQueue::start(
         settings(),
-        1 << 20,
+        bounds(1 << 20),
         rules,
         telemetry.clone(),
         vec![judge],
@@ -268,7 +283,7 @@ fn a_drain_settles_ended_traces_at_once() {
     let rules = Arc::new(ArcSwap::from_pointee(rules()));
     let (scoring, _threads) = ScoringQueue::start(
         settings(),
-        1 << 20,
+        bounds(1 << 20),
         rules,
         telemetry.clone(),
         vec![judge],

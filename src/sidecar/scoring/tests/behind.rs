@@ -56,7 +56,7 @@ impl Behind {
                 max_settle: settle,
                 ..settings()
             },
-            1,
+            bounds(1),
             Arc::new(ArcSwap::from_pointee(rules())),
             telemetry.clone(),
             (0..n_threads).map(|_| judge()).collect(),

@@ -29,7 +29,7 @@ fn silent() -> Judge {
 fn two(capacity: usize, judges: [Judge; 2]) -> (ScoringQueue, Vec<Worker>) {
     ScoringQueue::prepare(
         settings(),
-        capacity,
+        bounds(capacity),
         Arc::new(ArcSwap::from_pointee(rules())),
         Arc::default(),
         judges.into(),
