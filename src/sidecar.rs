@@ -42,7 +42,6 @@ use crate::transport::Undelivered;
 
 use intake::RequestIntake;
 use ports::Doors;
-use record::Recording;
 #[cfg(feature = "kafka")]
 use topic_judges::TopicJudges;
 
@@ -149,7 +148,8 @@ pub struct Sidecar {
     scoring: Vec<JoinHandle<()>>,
     #[cfg(feature = "kafka")]
     reading: Option<TopicJudges>,
-    recording: Recording,
+    /// The thread that writes requests to a folder.
+    recording: Option<JoinHandle<()>>,
     forwarding: JoinSet<Undelivered>,
     journal: Vec<LogThread>,
     exporting: export::ExportTasks,

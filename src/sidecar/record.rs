@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -28,19 +28,9 @@ const MAX_REQUESTS: usize = 256;
 /// Enqueues requests for the recorder. Never waits.
 #[derive(Debug, Clone)]
 pub(super) struct Recorder {
-    sender: SyncSender<Recorded>,
+    /// Signal, Unix time in nanoseconds, and body of each request.
+    sender: SyncSender<(Signal, u64, Bytes)>,
     shared: Arc<Shared>,
-}
-
-/// The writing thread, if requests are recorded.
-#[derive(Debug)]
-pub(super) struct Recording(Option<JoinHandle<()>>);
-
-#[derive(Debug)]
-struct Recorded {
-    signal: Signal,
-    unix_nanos: u64,
-    body: Bytes,
 }
 
 #[derive(Debug)]
@@ -51,12 +41,9 @@ struct Shared {
 }
 
 impl Recorder {
-    /// Starts the thread, if there is a folder. The thread stops when the last clone of the
+    /// Starts the thread. The thread stops when the last clone of the
     /// recorder is dropped.
-    pub(super) fn start(folder: Option<&Path>) -> io::Result<(Option<Self>, Recording)> {
-        let Some(folder) = folder else {
-            return Ok((None, Recording(None)));
-        };
+    pub(super) fn start(folder: &Path) -> io::Result<(Self, JoinHandle<()>)> {
         let mut files = RecordFiles::open(folder, MAX_SIZE).map_err(|error| {
             let folder = folder.display();
             io::Error::other(format!("cannot record requests to `{folder}`: {error}"))
@@ -71,12 +58,21 @@ impl Recorder {
             n_waiting_bytes: AtomicUsize::new(0),
             has_failed: AtomicBool::new(false),
         });
-        let (sender, inbox) = sync_channel(MAX_REQUESTS);
+        let (sender, inbox) = sync_channel::<(Signal, u64, Bytes)>(MAX_REQUESTS);
         let writing = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("record".to_owned())
-            .spawn(move || write_all(&inbox, &writing, &mut files))?;
-        Ok((Some(Self { sender, shared }), Recording(Some(thread))))
+            .spawn(move || {
+                for (signal, unix_nanos, body) in inbox {
+                    let written = files.write(signal, unix_nanos / 1_000_000, &body);
+                    let waiting = &writing.n_waiting_bytes;
+                    waiting.fetch_sub(body.len(), Ordering::Relaxed);
+                    if let Err(error) = written {
+                        writing.failed(&error.to_string());
+                    }
+                }
+            })?;
+        Ok((Self { sender, shared }, thread))
     }
 
     /// Records a request, unless the queue is full.
@@ -85,11 +81,7 @@ impl Recorder {
         // Compare before adding, so that an empty queue accepts a request that is larger than the
         // queue.
         let before = waiting.fetch_add(body.len(), Ordering::Relaxed);
-        let recorded = Recorded {
-            signal,
-            unix_nanos,
-            body: body.clone(),
-        };
+        let recorded = (signal, unix_nanos, body.clone());
         let fits = before == 0 || before + body.len() <= MAX_WAITING;
         if !fits || self.sender.try_send(recorded).is_err() {
             waiting.fetch_sub(body.len(), Ordering::Relaxed);
@@ -99,15 +91,11 @@ impl Recorder {
     }
 }
 
-impl Recording {
-    /// Waits until everything is written, for a limited time, because a hanging disk must not delay
-    /// the scores.
-    pub(super) async fn finish(self, patience: Duration) {
-        if let Some(thread) = self.0 {
-            let joined = tokio::task::spawn_blocking(move || thread.join().is_ok());
-            let _ = tokio::time::timeout(patience, joined).await;
-        }
-    }
+/// Waits until the thread has written everything, for a limited time, because a hanging disk must
+/// not delay the scores.
+pub(super) async fn finish(recording: JoinHandle<()>, patience: Duration) {
+    let joined = tokio::task::spawn_blocking(move || recording.join().is_ok());
+    let _ = tokio::time::timeout(patience, joined).await;
 }
 
 impl Shared {
@@ -118,23 +106,6 @@ impl Shared {
                 error: error.to_owned(),
             }
             .emit();
-        }
-    }
-}
-
-fn write_all(inbox: &Receiver<Recorded>, shared: &Shared, files: &mut RecordFiles) {
-    for recorded in inbox {
-        let Recorded {
-            signal,
-            unix_nanos,
-            body,
-        } = recorded;
-        let written = files.write(signal, unix_nanos / 1_000_000, &body);
-        shared
-            .n_waiting_bytes
-            .fetch_sub(body.len(), Ordering::Relaxed);
-        if let Err(error) = written {
-            shared.failed(&error.to_string());
         }
     }
 }

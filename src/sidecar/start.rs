@@ -98,13 +98,22 @@ impl Sidecar {
         )?;
         scores.observer = plan.observer.map(|observer| Arc::new(Mutex::new(observer)));
         let judging = ground.start_judging(&mut journal, &scores)?;
-        let (recorder, recording) = Recorder::start(plan.record.as_deref())?;
+        let recorder = plan.record.as_deref().map(Recorder::start).transpose()?;
+        let (recorder, recording) = recorder.unzip();
         let onlookers = Onlookers {
             recorder,
             page: scores.page.clone(),
         };
-        let rules = scores.rules.clone();
-        let intake = ground.intake(forward, judging.queue, onlookers, rules);
+        let intake = Arc::new(RequestIntake {
+            forward,
+            scoring: judging.queue,
+            onlookers,
+            rules: scores.rules.clone(),
+            last_request: LastRequest {
+                started: ground.started,
+                millis: Arc::default(),
+            },
+        });
         let receiver = Receiver::new(receiving, intake.clone(), ground.telemetry.clone());
         let mut doors = Doors::new();
         for port in [ports.grpc, ports.http].into_iter().flatten() {
@@ -329,25 +338,6 @@ impl Ground {
         let max_open_size = if reads { usize::MAX } else { settings.max_open_size };
         let threads = self.config.scoring.threads;
         threads.or(n_cpus(), max_open_size, settings.size_limit)
-    }
-
-    fn intake(
-        &self,
-        forward: ForwardHandle,
-        scoring: Option<ScoringQueue>,
-        onlookers: Onlookers,
-        rules: Arc<ArcSwap<Rules>>,
-    ) -> Arc<RequestIntake> {
-        Arc::new(RequestIntake {
-            forward,
-            scoring,
-            onlookers,
-            rules,
-            last_request: LastRequest {
-                started: self.started,
-                millis: Arc::default(),
-            },
-        })
     }
 
     fn open_admin(

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::open_journal::write_down;
-use super::{Sidecar, now};
+use super::{Sidecar, now, record};
 use crate::export;
 use crate::telemetry::{DrainStarted, Phase, Stopped};
 
@@ -86,7 +86,9 @@ impl Sidecar {
         });
         let latest = deadline_at - deadline.mul_f64(KEPT_FOR_LAST_SCORES);
         let _ = tokio::time::timeout_at(latest.into(), judged).await;
-        recording.finish(LAST_REQUESTS).await;
+        if let Some(recording) = recording {
+            record::finish(recording, LAST_REQUESTS).await;
+        }
 
         // 3. All queues deliver until the deadline. Undelivered items stay in the journal, or are
         // dropped.
