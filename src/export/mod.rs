@@ -46,7 +46,7 @@ use judge::pipeline::Judged;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use crate::config::{self, Bound, Config, Off, Shape, Signal};
+use crate::config::{self, Bound, Config, Destination, Off, Scores, Shape, Signal};
 use crate::journal::{JournalLog, JudgedMarks, Ledger, Ticket};
 use crate::sync::Mutex;
 use crate::telemetry::{
@@ -159,105 +159,59 @@ impl Exporter {
         telemetry: &Arc<Telemetry>,
         rng: &mut fastrand::Rng,
     ) -> Result<(Self, ExportTasks), ExportError> {
-        let ExportPlan {
-            config,
-            budget,
-            print,
-            marks,
-            journal,
-            spans,
-        } = plan;
-        let scores = &config.scores;
-        let mut destinations = Vec::new();
-        for shape in Shape::ALL {
-            match config.score_destination(shape) {
-                Ok(destination) => destinations.push((shape, destination)),
-                Err(Off::Disabled(_)) => {}
-                Err(_) if print.is_some() => {}
-                Err(off) => ScoreShapeOff {
-                    shape: shape.as_str(),
-                    why: off.to_string(),
-                }
-                .emit(telemetry),
-            }
-        }
-        let n_shares = destinations.len() + usize::from(print.is_some()) + scores.writers.len();
-        let share = budget.share(n_shares);
-        let limits = BatchLimits {
-            max_evaluations: scores.batch.max_evaluations.max(1),
-            quarter_of_queue: share.share(4),
-        };
-
-        let mut queues = ScoreQueues::new(share.clone(), journal, spans, telemetry.clone());
-        let (mut signals, mut headers, mut metrics_queue) = (Vec::new(), Vec::new(), None);
+        let (config, scores) = (plan.config, &plan.config.scores);
+        let destinations = destinations(config, plan.print.is_some(), telemetry);
+        let n_printers = usize::from(plan.print.is_some());
+        let share = (plan.budget).share(destinations.len() + n_printers + scores.writers.len());
+        let mut queues =
+            ScoreQueues::new(share.clone(), plan.journal, plan.spans, telemetry.clone());
+        let (mut headers, mut backend_headers) = (Vec::new(), Vec::new());
+        let (mut signals, mut metrics_queue, mut backends) = (Vec::new(), None, Vec::new());
         for (shape, destination) in destinations {
-            let name = lanes::queue_name(shape);
-            let (queue, sent) = queues.open(name, &destination, rng.fork())?;
+            let (queue, sent) = queues.open(lanes::queue_name(shape), &destination, rng.fork())?;
             headers.push((shape, sent));
             match signals::encoder(shape, scores) {
                 Some(encode) => signals.push(BatchedSignal {
                     shape,
                     encode,
-                    limits: limits.clone(),
+                    limits: BatchLimits {
+                        max_evaluations: scores.batch.max_evaluations.max(1),
+                        quarter_of_queue: share.share(4),
+                    },
                     queue,
                     open: Mutex::default(),
                 }),
                 None => metrics_queue = Some(queue),
             }
         }
-        let printer = print
-            .map(|Print { form, out }| {
-                Printer::start(out, share.clone()).map(|printer| (form, printer))
-            })
-            .transpose()
-            .map_err(ExportError::Print)?;
-        let (mut backends, mut backend_headers) = (Vec::new(), Vec::new());
         for (backend_idx, writer) in scores.writers.iter().enumerate() {
-            let name = writer::queue_name(writer);
             let destination = config.writer_destination(backend_idx, writer);
+            let name = writer::queue_name(writer);
             let (queue, sent) = queues.open(name, &destination, rng.fork())?;
             backend_headers.push(sent);
             let writer = writer.clone();
             backends.push(Backend { writer, queue });
         }
-
+        let printer = plan.print.map(|Print { form, out }| {
+            let printer = Printer::start(out, share);
+            printer.map(|printer| (form, printer))
+        });
         let shared = Arc::new(Shared {
             signals,
             headers: (headers, backend_headers),
             metrics: ScoreMetrics::new(metrics_settings(&scores.metrics, uuid(rng))),
             metrics_queue,
-            printer,
+            printer: printer.transpose().map_err(ExportError::Print)?,
             backends,
-            ledger: (marks.as_ref()).map_or_else(Arc::default, |marks| Arc::clone(marks.ledger())),
-            marks,
+            ledger: (plan.marks.as_ref()).map_or_else(Arc::default, |it| Arc::clone(it.ledger())),
+            marks: plan.marks,
             stream: Arc::new(ScoreStream::new(telemetry.clone())),
             batch_opened: Notify::new(),
             alarm_added: Notify::new(),
             drain_begun: Notify::new(),
             telemetry: telemetry.clone(),
         });
-        let (stop, stopped) = watch::channel(());
-        let heartbeat =
-            telemetry.heartbeat("score batches", tokio::time::Instant::now().into_std());
-        let max_delay = scores.batch.max_delay.0;
-        let interval = scores.metrics.interval.0.max(MIN_INTERVAL);
-        let mut batcher = JoinSet::new();
-        batcher.spawn(run_batcher(
-            shared.clone(),
-            stopped,
-            heartbeat,
-            max_delay,
-            interval,
-        ));
-        let exporter = Self {
-            shared: shared.clone(),
-        };
-        let tasks = ExportTasks {
-            shared,
-            queues,
-            batcher,
-            stop,
-        };
+        let (tasks, exporter) = (ExportTasks::start(&shared, queues, scores), Self { shared });
         Ok((exporter, tasks))
     }
 
@@ -507,6 +461,29 @@ async fn run_batcher(
 // === impl ExportTasks ===
 
 impl ExportTasks {
+    fn start(shared: &Arc<Shared>, queues: ScoreQueues, scores: &Scores) -> Self {
+        let (stop, stopped) = watch::channel(());
+        let started = tokio::time::Instant::now().into_std();
+        let heartbeat = shared.telemetry.heartbeat("score batches", started);
+        let max_delay = scores.batch.max_delay.0;
+        let interval = scores.metrics.interval.0.max(MIN_INTERVAL);
+        let shared = Arc::clone(shared);
+        let mut batcher = JoinSet::new();
+        batcher.spawn(run_batcher(
+            shared.clone(),
+            stopped,
+            heartbeat,
+            max_delay,
+            interval,
+        ));
+        Self {
+            shared,
+            queues,
+            batcher,
+            stop,
+        }
+    }
+
     /// Sends the open batches and the metrics now, and every later score immediately.
     pub fn begin_drain(&self) {
         self.shared.drain_begun.notify_one();
@@ -536,6 +513,29 @@ impl ExportTasks {
 }
 
 // === configuration, translated ===
+
+/// Returns the destination of each enabled shape. Logs why an enabled shape has none, unless
+/// evaluations are printed instead.
+fn destinations(
+    config: &Config,
+    is_printed: bool,
+    telemetry: &Telemetry,
+) -> Vec<(Shape, Destination)> {
+    let mut destinations = Vec::new();
+    for shape in Shape::ALL {
+        match config.score_destination(shape) {
+            Ok(destination) => destinations.push((shape, destination)),
+            Err(Off::Disabled(_)) => {}
+            Err(_) if is_printed => {}
+            Err(off) => ScoreShapeOff {
+                shape: shape.as_str(),
+                why: off.to_string(),
+            }
+            .emit(telemetry),
+        }
+    }
+    destinations
+}
 
 fn metrics_settings(
     metrics: &config::MetricScores,
