@@ -47,9 +47,6 @@ const HANDOVER: Duration = Duration::from_secs(5);
 /// Interval at which a hand-over checks whether all scores are delivered.
 const LEFT_POLL: Duration = Duration::from_millis(20);
 
-/// Delay before an unanswered commit is sent again.
-const COMMIT_ANSWER: Duration = Duration::from_secs(10);
-
 pub(super) struct Member {
     /// The number of this thread.
     index: usize,
@@ -65,8 +62,8 @@ pub(super) struct Member {
     /// Time of the next attempt after a failure.
     retry_at: Instant,
     commit_at: Instant,
-    /// Time at which the commit in flight was sent; a member has at most one.
-    commit_sent_at: Option<Instant>,
+    /// True while a commit is in flight; a member has at most one.
+    is_committing: bool,
     paused: Vec<i32>,
     has_joined: bool,
 }
@@ -88,7 +85,7 @@ impl Member {
             to_begin: Vec::new(),
             retry_at: now().instant,
             commit_at: now().instant,
-            commit_sent_at: None,
+            is_committing: false,
             paused: Vec::new(),
             has_joined: false,
         })
@@ -181,7 +178,7 @@ impl Member {
         self.lose(&all);
         self.to_begin.clear();
         self.paused.clear();
-        self.commit_sent_at = None;
+        self.is_committing = false;
         match (self.shared).reader(self.index, self.protocol, &self.is_connected) {
             Ok(reader) => {
                 mem::replace(&mut self.reader, reader).leave();
@@ -226,7 +223,7 @@ impl Member {
                 }
             }
             ReaderChange::Committed(is_taken) => {
-                self.commit_sent_at = None;
+                self.is_committing = false;
                 CommitEnded { is_taken }.emit(&self.shared.telemetry);
                 for partition in self.held.values_mut() {
                     partition.commit_ended(is_taken);
@@ -366,12 +363,12 @@ impl Member {
     }
 
     fn commit_if_due(&mut self) {
-        let time = now();
-        let may_be_answered =
-            |sent: Instant| time.instant.saturating_duration_since(sent) < COMMIT_ANSWER;
-        if self.commit_sent_at.is_some_and(may_be_answered) {
+        // Every commit is answered, because the client library waits for the brokers only for a
+        // limited time.
+        if self.is_committing {
             return;
         }
+        let time = now();
         let is_wanted = self.held.values().any(|it| it.wants_until.is_some());
         let is_urgent = is_wanted && time.instant >= self.retry_at;
         if time.instant < self.commit_at && !is_urgent {
@@ -382,14 +379,14 @@ impl Member {
         let mut sent = Vec::new();
         for (number, partition) in &mut self.held {
             partition.delivered(low);
-            let commit = partition.to_commit(false, time);
+            let commit = partition.next_commit(false, time);
             sent.extend(commit.map(|commit| (*number, commit)));
         }
         if sent.is_empty() {
             return;
         }
         match self.reader.commit(&sent, false) {
-            Ok(()) => self.commit_sent_at = Some(time.instant),
+            Ok(()) => self.is_committing = true,
             Err(why) => {
                 self.retry_at = time.instant + RETRY;
                 self.shared.failed(&why);
@@ -449,7 +446,7 @@ impl Member {
         let (time, low) = (now(), exporter.low());
         let last = |partition: &mut JudgedPartition| {
             partition.delivered(low);
-            Some((partition.number, partition.to_commit(true, time)?))
+            Some((partition.number, partition.next_commit(true, time)?))
         };
         let last: Vec<_> = given.iter_mut().filter_map(last).collect();
         self.commit_last(&last);

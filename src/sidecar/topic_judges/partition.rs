@@ -227,7 +227,7 @@ impl JudgedPartition {
     }
 
     /// Returns the commit to send; `None` if it would equal the last one.
-    pub(super) fn to_commit(&mut self, is_last: bool, time: Now) -> Option<CommittedOffset> {
+    pub(super) fn next_commit(&mut self, is_last: bool, time: Now) -> Option<CommittedOffset> {
         let clock = self.judge.clock();
         let left = self.left;
         let until = if !is_last {
