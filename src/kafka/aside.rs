@@ -38,9 +38,9 @@ impl AsideWriter {
         })
     }
 
-    /// Writes a record of `topic` that cannot be read. Blocks until the brokers have described the topic, at most for
-    /// `METADATA_TIMEOUT`, and until they have acknowledged the record, at most for `TIMEOUT`. Must
-    /// be called outside of a runtime.
+    /// Writes a record of `topic` that cannot be read. Blocks until the brokers have described the
+    /// set-aside topic, at most for `METADATA_TIMEOUT`, and until they have acknowledged the
+    /// record, at most for `TIMEOUT`. Must be called outside of a runtime.
     ///
     /// # Errors
     /// Returns an error if the record was not acknowledged.

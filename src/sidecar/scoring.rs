@@ -27,7 +27,7 @@ use crate::telemetry::{SpansUnscored, SpansWithoutIds, Telemetry, Throttled};
 
 use shared::{Arrived, OfThread, QueuedSpans, ScoringState};
 use shared_traces::SharedTraces;
-use worker::{Place, Worker};
+use worker::{ThreadEntry, Worker};
 
 pub(super) use shared::ScoringBounds;
 
@@ -63,7 +63,7 @@ impl ScoringQueue {
     ) -> io::Result<(Self, Vec<JoinHandle<()>>)> {
         let (queue, workers) = Self::prepare(settings, bounds, rules, telemetry, judges, kept);
         let threads = workers.into_iter().map(|worker| {
-            let name = thread_name("scoring", worker.place.index, queue.senders.len());
+            let name = thread_name("scoring", worker.entry.index, queue.senders.len());
             let thread = thread::Builder::new().name(name);
             thread.spawn(move || worker.run())
         });
@@ -116,7 +116,7 @@ impl ScoringQueue {
             let rules = shared.rules.load_full();
             let sink = JudgeSink::new(judge, rules, shared.telemetry.clone(), heartbeat);
             workers.push(Worker {
-                place: Place {
+                entry: ThreadEntry {
                     shared: Arc::clone(&shared),
                     index,
                 },

@@ -34,7 +34,7 @@ const DRAINING_SETTLE: Duration = Duration::from_millis(500);
 
 /// A scoring thread.
 pub(super) struct Worker {
-    pub(super) place: Place,
+    pub(super) entry: ThreadEntry,
     pub(super) inbox: Receiver<Box<Arrived>>,
     pub(super) pipeline: Pipeline<SharedAccess>,
     /// The thread's journal, if there is one.
@@ -53,7 +53,7 @@ pub(super) struct Worker {
 
 /// A thread's entry in the shared state. When this value is dropped, even by a panic, the entry is
 /// cleared and other threads stop waiting for the thread.
-pub(super) struct Place {
+pub(super) struct ThreadEntry {
     pub(super) shared: Arc<ScoringState>,
     /// The index of the thread's partition.
     pub(super) index: usize,
@@ -70,7 +70,7 @@ impl Worker {
     /// Waits for batches or a deadline, inserts the batches and judges what is due. Returns false
     /// after the last round.
     fn run_round(&mut self) -> bool {
-        let shared = Arc::clone(&self.place.shared);
+        let shared = Arc::clone(&self.entry.shared);
         let first = wait(&self.inbox, self.pipeline.next_deadline());
         if first.is_ok() && self.keeps_up {
             thread::park_timeout(GATHER);
@@ -108,7 +108,7 @@ impl Worker {
 
     /// Applies what other threads changed since the last round.
     fn apply_changes(&mut self) {
-        let Place { shared, index } = &self.place;
+        let ThreadEntry { shared, index } = &self.entry;
         let (pipeline, time) = (&mut self.pipeline, self.time);
         if !self.is_draining && shared.draining.load(Ordering::Relaxed) {
             self.is_draining = true;
@@ -237,7 +237,7 @@ impl Worker {
     /// Records the thread's memory use and its next due time, and reports the memory use of all
     /// threads.
     fn report_use(&self) {
-        let Place { shared, index } = &self.place;
+        let ThreadEntry { shared, index } = &self.entry;
         *shared.threads[*index].held.lock() = self.pipeline.stats();
         let held = in_memory(shared.threads.iter().map(|thread| *thread.held.lock()));
         let (cross_traces_size, sessions) = shared
@@ -254,7 +254,7 @@ impl Worker {
     }
 }
 
-impl Drop for Place {
+impl Drop for ThreadEntry {
     fn drop(&mut self) {
         *self.shared.threads[self.index].held.lock() = Stats::default();
         self.shared.traces.leave(self.index);
