@@ -253,6 +253,8 @@ impl Member {
     fn begin(&mut self, partitions: &[i32]) -> Result<(), String> {
         let n_partitions = self.reader.n_partitions()?;
         self.shared.found_partitions(n_partitions);
+        let ends = self.reader.ends_of(partitions)?;
+        self.sink.beat();
         let n_known = partitions.iter().map(|number| number + 1).max();
         let all: Vec<i32> = (0..n_partitions.max(n_known.unwrap_or(0))).collect();
         let committed =
@@ -261,15 +263,15 @@ impl Member {
         let decoded = decoded.filter_map(|it| decode_progress(&it.metadata).ok());
         let n_at_start = decoded.filter_map(|(_, of)| of).min();
         let (mut begun, mut starts) = (Vec::new(), Vec::new());
-        for number in partitions {
-            self.sink.beat();
+        self.sink.beat();
+        for (number, ends) in partitions.iter().zip(ends) {
             let index = usize::try_from(*number).map_err(|error| error.to_string())?;
             let found = FoundPartition {
                 number: *number,
                 committed: committed[index].clone(),
                 is_added: n_at_start.is_some_and(|n| *number >= n),
                 n_partitions,
-                ends: self.reader.ends(*number)?,
+                ends,
             };
             let partition = JudgedPartition::new(found, &self.shared);
             starts.push((*number, partition.judge.next_offset()));
