@@ -91,8 +91,8 @@ use crate::extract::Trajectory;
 ///   that started earlier or at the same time. With `within`, an earlier call counts only if it
 ///   started at most this long before this call; with `same`, only if it agrees with this call on
 ///   every path. All values that `*` selects are added; a call without a value adds nothing. Sums
-///   are exact up to 38 digits. If no call has a value at `of`, the path may be misspelt: there is
-///   no verdict.
+///   are exact up to 38 digits. If all calls `a` lack a value at `of`, the path may be misspelt:
+///   there is no verdict.
 /// - `within`: the longest gap between two calls, from the end of the earlier to the start of the
 ///   later (`total`: between their starts). A call further away is no target: it meets no
 ///   requirement, and is not forbidden.
@@ -109,8 +109,8 @@ use crate::extract::Trajectory;
 ///   occurs in a text at `a` as a whole word (words consist of letters, digits and `_`).
 ///   `shared_text`: both share at least `min_length` (default 24, minimum 16) consecutive
 ///   characters. In a list or a map, every text and number is compared as written; empty texts are
-///   ignored. A copy that was translated, summarised or encoded is not found: a satisfied rule
-///   means only that no literal copy was seen.
+///   ignored. A translated, summarised or encoded copy is not found: a satisfied `not_…` rule means
+///   only that no literal copy was seen.
 /// - `overlap`: the outcome if overlapping calls could have run in several orders, and only some of
 ///   these orders satisfy the rule: `fail`, `pass` or `not_evaluated`. Default: `fail` for rules
 ///   that require an order, `pass` for rules that forbid one (`not_…`).

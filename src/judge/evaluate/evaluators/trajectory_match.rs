@@ -48,8 +48,8 @@ use crate::extract::Trajectory;
 ///
 /// # Parameters
 /// - `expected`: the calls, each a name or a map with `name` and `args`. Names must be equal. A
-///   call must have every argument under `args`, with a value equal as JSON; without `args`, any
-///   arguments match. `null` counts as absent. The other fields that ADK writes for a call are
+///   call must have every argument under `args`, with a value equal as JSON; without `args`, or
+///   with `args: null`, any arguments match. The other fields that ADK writes for a call are
 ///   accepted if they are `null`. An empty list loads with a warning; `azure_…` presets reject it.
 /// - `score` or `preset`: set exactly one.
 ///
