@@ -38,8 +38,6 @@ mod judged;
 mod survey;
 
 #[cfg(test)]
-mod model;
-#[cfg(test)]
 mod tests;
 
 use std::sync::Arc;

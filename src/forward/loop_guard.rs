@@ -80,7 +80,7 @@ fn is_local_address(ip: IpAddr) -> bool {
 mod tests {
     use super::*;
     use crate::config::Protocol;
-    use crate::transport::peer;
+    use crate::transport::tests::peer;
 
     #[test]
     fn our_own_listeners_are_known_by_all_their_addresses() {

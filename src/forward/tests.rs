@@ -25,7 +25,7 @@ use super::*;
 use crate::config::Protocol;
 use crate::telemetry::ItemCounts;
 use crate::transport::Undelivered;
-use crate::transport::peer::{Peer, PeerRequest, Reply};
+use crate::transport::tests::peer::{Peer, PeerRequest, Reply};
 
 struct Plane {
     handle: ForwardHandle,

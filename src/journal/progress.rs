@@ -254,8 +254,8 @@ impl CursorFile {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::ModelDisk;
     use super::*;
+    use crate::journal::tests::model::ModelDisk;
 
     #[test]
     fn the_only_slot_is_never_overwritten() {

@@ -5,6 +5,7 @@
 mod consumed;
 mod dropping;
 mod judged;
+pub(super) mod model;
 mod needed;
 mod opening;
 
@@ -14,11 +15,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use self::model::{DiskFault, ModelDisk, Survival};
 use super::consumed::{Consumed, N_OUTLETS};
 use super::format::{
     HEADS_AT, OUTLETS, Outlet, RECORDS_AT, RecordHead, SEGMENT_HEAD, VERSION, head_of, rest_crc,
 };
-use super::model::{DiskFault, ModelDisk, Survival};
 use super::progress::CURSOR;
 use super::reader::{LogReader, Wanted};
 use super::reopen::{Damage, OpenError, Recovered};

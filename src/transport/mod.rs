@@ -8,14 +8,12 @@ mod deliver;
 mod grpc;
 mod http;
 mod outcome;
-#[cfg(test)]
-pub(crate) mod peer;
 pub mod queue;
 mod request;
 mod retry;
 mod split;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::error::Error;
 use std::fmt::Debug;

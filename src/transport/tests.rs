@@ -1,6 +1,7 @@
 //! Tests the client against a peer on a socket: the bytes on the wire, TLS, timeouts, and the
 //! errors at the start. The forward plane's tests test deliveries.
 
+pub(crate) mod peer;
 mod tls;
 
 use std::time::Duration;
@@ -28,7 +29,7 @@ use prost::Message;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::peer::{Peer, Reply};
+use self::peer::{Peer, Reply};
 use super::*;
 use crate::config::Secret;
 

@@ -24,8 +24,8 @@ use crate::export::writer::requests;
 use crate::export::writer_score::WriterRequest;
 use crate::journal::{JournalLog, Outlet, Record};
 use crate::telemetry::{ItemEvent, Telemetry};
-use crate::transport::peer::{Peer, PeerRequest, Reply};
 use crate::transport::queue::{Accounting, OutboundRequest, Queue};
+use crate::transport::tests::peer::{Peer, PeerRequest, Reply};
 
 fn writer(config: &mut Config, kind: &str, address: SocketAddr, keys: Value) {
     let mut written = json!({ "endpoint": format!("http://{address}/base") });

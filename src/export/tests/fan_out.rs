@@ -18,7 +18,7 @@ use super::fixture::{fail, with};
 use crate::config::{Config, document};
 use crate::eventually::eventually;
 use crate::telemetry::Telemetry;
-use crate::transport::peer::{Peer, Reply};
+use crate::transport::tests::peer::{Peer, Reply};
 
 const SHAPES: [&str; 4] = [
     "score_spans",

@@ -21,7 +21,7 @@ use crate::export::{ExportPlan, ExportTasks, Exporter, n_queued};
 use crate::journal::{JournalFolder, JournalLog, LogContents, LogSettings, LogThread};
 use crate::sidecar;
 use crate::telemetry::Telemetry;
-use crate::transport::peer::{Peer, Reply};
+use crate::transport::tests::peer::{Peer, Reply};
 
 struct JournaledExport {
     exporter: Exporter,

@@ -101,7 +101,7 @@ impl JournaledPlane {
 const LONG: Duration = Duration::from_secs(60);
 
 fn down() -> Destination {
-    crate::transport::peer::destination("127.0.0.1:1".parse().unwrap(), Protocol::Grpc)
+    crate::transport::tests::peer::destination("127.0.0.1:1".parse().unwrap(), Protocol::Grpc)
 }
 
 #[tokio::test]

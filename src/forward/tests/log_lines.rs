@@ -3,7 +3,7 @@
 use super::{Log, Plane, books};
 use crate::config::Protocol;
 use crate::forward::*;
-use crate::transport::peer::{Peer, Reply};
+use crate::transport::tests::peer::{Peer, Reply};
 
 #[tokio::test]
 async fn an_outage_costs_two_lines_and_a_row_of_refusals_one() {

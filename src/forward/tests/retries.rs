@@ -12,7 +12,7 @@ use crate::eventually::eventually;
 use crate::forward::*;
 use crate::telemetry::ItemCounts;
 use crate::transport::Undelivered;
-use crate::transport::peer::{Peer, PeerRequest, Reply};
+use crate::transport::tests::peer::{Peer, PeerRequest, Reply};
 
 #[tokio::test]
 async fn every_retryable_answer_is_followed_by_another_attempt() {

@@ -8,7 +8,7 @@ use crate::eventually::eventually;
 use crate::forward::*;
 use crate::telemetry::{ItemCounts, Unhealthy};
 use crate::transport::Undelivered;
-use crate::transport::peer::{Peer, Reply};
+use crate::transport::tests::peer::{Peer, Reply};
 
 #[tokio::test]
 async fn a_full_queue_refuses_and_takes_again_when_there_is_room() {
@@ -186,7 +186,7 @@ async fn an_idle_delivery_beats() {
     tokio::time::pause();
     let telemetry = Arc::new(Telemetry::default());
     let settings = Settings {
-        destination: Some(crate::transport::peer::destination(
+        destination: Some(crate::transport::tests::peer::destination(
             "127.0.0.1:1".parse().unwrap(),
             Protocol::Grpc,
         )),

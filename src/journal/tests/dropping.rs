@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::model::{DiskFault, ModelDisk};
 use super::{ALL_KEPT, SETTINGS, reads};
 use crate::journal::format::Outlet;
-use crate::journal::model::{DiskFault, ModelDisk};
 use crate::journal::reader::Wanted;
 use crate::journal::reopen::Recovered;
 use crate::journal::store::{LogSettings, LostRecord, Record, Store};

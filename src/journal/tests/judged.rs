@@ -10,9 +10,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use super::model::{DiskFault, ModelDisk, Survival};
 use super::{SETTINGS, reads};
 use crate::journal::judged::JudgedMarks;
-use crate::journal::model::{DiskFault, ModelDisk, Survival};
 use crate::journal::reader::Wanted;
 use crate::journal::refusals::Refusals;
 use crate::journal::segment::RecordKind;

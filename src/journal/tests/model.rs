@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use super::storage::{Storage, StoredFile};
+use crate::journal::storage::{Storage, StoredFile};
 use crate::sync::Mutex;
 
 /// Bytes that a power cut preserves or loses as a unit.
@@ -14,7 +14,7 @@ const SECTOR: usize = 512;
 
 /// A disk. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ModelDisk(Arc<Mutex<DiskState>>);
+pub(in crate::journal) struct ModelDisk(Arc<Mutex<DiskState>>);
 
 #[derive(Debug, Default)]
 struct DiskState {
@@ -29,12 +29,12 @@ struct DiskState {
 
 /// A fault of every operation whose number is in this range.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct DiskFault {
-    pub(super) from: usize,
-    pub(super) until: usize,
-    pub(super) kind: io::ErrorKind,
+pub(in crate::journal) struct DiskFault {
+    pub(in crate::journal) from: usize,
+    pub(in crate::journal) until: usize,
+    pub(in crate::journal) kind: io::ErrorKind,
     /// True if half of a failing write is performed.
-    pub(super) is_short: bool,
+    pub(in crate::journal) is_short: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -58,7 +58,7 @@ enum NameChange {
 
 /// The unsynced data that survives a power cut.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Survival {
+pub(in crate::journal) enum Survival {
     Nothing,
     Everything,
     /// Each sector, length and name survives by chance.
@@ -66,15 +66,19 @@ pub(super) enum Survival {
 }
 
 impl ModelDisk {
-    pub(super) fn n_operations(&self) -> usize {
+    pub(in crate::journal) fn n_operations(&self) -> usize {
         self.0.lock().n_operations
     }
 
-    pub(super) fn set_fault(&self, fault: Option<DiskFault>) {
+    pub(in crate::journal) fn set_fault(&self, fault: Option<DiskFault>) {
         self.0.lock().fault = fault;
     }
 
-    pub(super) fn after_power_cut(&self, kept: Survival, rng: &mut fastrand::Rng) -> Self {
+    pub(in crate::journal) fn after_power_cut(
+        &self,
+        kept: Survival,
+        rng: &mut fastrand::Rng,
+    ) -> Self {
         let state = self.0.lock();
         let mut keeps = || match kept {
             Survival::Nothing => false,
@@ -108,11 +112,11 @@ impl ModelDisk {
         })))
     }
 
-    pub(super) fn after_kill(&self) -> Self {
+    pub(in crate::journal) fn after_kill(&self) -> Self {
         self.after_power_cut(Survival::Everything, &mut fastrand::Rng::with_seed(0))
     }
 
-    pub(super) fn files(&self) -> Vec<(String, usize)> {
+    pub(in crate::journal) fn files(&self) -> Vec<(String, usize)> {
         let state = self.0.lock();
         let names = state.names.iter();
         names
@@ -120,7 +124,7 @@ impl ModelDisk {
             .collect()
     }
 
-    pub(super) fn flip(&self, name: &str, byte: usize, bit: u8) {
+    pub(in crate::journal) fn flip(&self, name: &str, byte: usize, bit: u8) {
         let mut state = self.0.lock();
         let inode = state.names[name];
         state.inodes[inode].content[byte] ^= 1 << bit;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::model::ModelDisk;
 use super::{ALL_KEPT, SETTINGS, reader_of, reads};
 use crate::journal::format::{Needed, Outlet};
-use crate::journal::model::ModelDisk;
 use crate::journal::reader::Wanted;
 use crate::journal::reopen::Recovered;
 use crate::journal::resent::LastRecords;

@@ -6,7 +6,7 @@ use super::reloads::{deliver, request, start};
 use crate::config::{Config, Protocol};
 use crate::register::ReloadOutcome;
 use crate::transport::Client;
-use crate::transport::peer::{Peer, Reply};
+use crate::transport::tests::peer::{Peer, Reply};
 
 /// Waits until a destination has received this many requests, and returns the key of the last one.
 async fn last_key(peer: &Peer, n_requests: usize) -> String {

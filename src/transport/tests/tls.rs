@@ -10,7 +10,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{DELIVERED, client, why};
 use crate::config::ClientTls;
-use crate::transport::peer::{Peer, Reply};
+use crate::transport::tests::peer::{Peer, Reply};
 use crate::transport::*;
 
 struct Pki {
