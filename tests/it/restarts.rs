@@ -308,6 +308,7 @@ async fn scores_whose_backend_is_away_over_kills_arrive_once_and_unchanged() {
             spans
         })
     };
+    let mut n_again = 0;
     for round in 0..N_KILLS {
         for spans in runs_of(round) {
             send(&otlp, &spans);
@@ -328,6 +329,13 @@ async fn scores_whose_backend_is_away_over_kills_arrive_once_and_unchanged() {
         assert!(text.contains("/scores: "), "{text}");
         sidecar = start_kept();
         addresses = sidecar.addresses();
+        // A kill may precede the mark of a trace whose scores were just written. Such a trace is
+        // open again, beside the fillers, and judged once more.
+        let n_restored = || metric(&addresses[1], "spanscore_journal_restored_traces_total");
+        n_again += eventually("the open traces are restored", || {
+            (n_restored() as usize).checked_sub(round + 1)
+        })
+        .await;
     }
     let n_scores = N_CRITERIA * N_TRACES * N_KILLS;
     wait_for_scores(&undisturbed, n_scores).await;
@@ -347,10 +355,17 @@ async fn scores_whose_backend_is_away_over_kills_arrive_once_and_unchanged() {
     let mut received = scores(&backend);
     // Skip the scores of the fillers, which are judged at shutdown.
     received.retain(|id, _| expected.contains_key(id));
+    let mut n_twice = 0;
     for (id, expected) in &expected {
-        assert_eq!(received[id].len(), 1, "a score came twice");
-        assert_eq!(&received[id], expected, "a score differs");
+        for seen in &received[id] {
+            assert_eq!(seen, &expected[0], "a score differs");
+        }
+        n_twice += received[id].len() - 1;
     }
+    assert!(
+        n_twice <= N_CRITERIA * n_again,
+        "{n_twice} scores came twice, {n_again} traces were restored"
+    );
 }
 
 /// A path at which nobody can create a folder, not even root.
