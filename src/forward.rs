@@ -13,7 +13,7 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use otlp::span::PeerId;
 
 use crate::config::{Bound, Destination, Signal};
-use crate::journal::{AppendError, JournalLog, Outlet, Record};
+use crate::journal::{AppendError, JournalLog, Outlet, Record, SignalCounts};
 use crate::telemetry::{ItemEvent, ItemsCounted, ItemsDiscarded, SpansToKafka, Telemetry};
 use crate::transport::queue::{
     Accounting, JournalOutcome, OutboundRequest, Queue, QueueRefusal, Route,
@@ -321,6 +321,10 @@ struct CopyAccounting {
 impl Accounting for CopyAccounting {
     fn count(&self, _: Signal, n_items: u64, event: ItemEvent) {
         SpansToKafka { n_items, event }.emit(&self.telemetry);
+    }
+
+    fn restored(&self, counts: SignalCounts) {
+        self.count(Signal::Traces, counts[0], ItemEvent::Restored);
     }
 }
 

@@ -121,11 +121,15 @@ impl Accounting for ScoreAccounting {
     }
 
     fn restored(&self, counts: SignalCounts) {
-        self.count(Signal::Traces, counts.iter().sum(), ItemEvent::Restored);
+        let n_items = counts.iter().sum();
+        if n_items > 0 {
+            self.count(Signal::Traces, n_items, ItemEvent::Restored);
+        }
     }
 
     fn damaged(&self, counts: SignalCounts) {
-        for (shape, n_items) in LANES.into_iter().zip(counts) {
+        let damaged = LANES.into_iter().zip(counts);
+        for (shape, n_items) in damaged.filter(|(_, n_items)| *n_items > 0) {
             let event = ItemEvent::Dropped("damaged");
             ScoresCounted {
                 shape,

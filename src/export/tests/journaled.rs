@@ -225,6 +225,11 @@ async fn a_backends_own_scores_keep_their_order_over_a_restart() {
     assert_eq!((left, n_kept), (BTreeMap::new(), 3));
     let kept = JournaledExport::start(folder.path(), &to_phoenix(away.address), PLENTY, LARGE);
     let telemetry = kept.telemetry.clone();
+    let metrics = telemetry.metrics_text(0, &[]);
+    assert!(
+        !metrics.contains("damaged"),
+        "nothing is damaged: {metrics}"
+    );
     eventually("the three scores are read again", || {
         (n_queued(&telemetry) == 3).then_some(())
     })
