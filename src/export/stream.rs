@@ -106,18 +106,22 @@ impl ScoreStream {
             listeners, lines, ..
         } = &mut *state;
         for evaluation in evaluations {
-            let facets = Facets::of(evaluation);
-            let lines = &mut lines[usize::from(facets.is_of_alarm)];
+            let is_of_alarm = evaluation.stage != Stage::Final;
+            let lines = &mut lines[usize::from(is_of_alarm)];
             let number = lines.n_lines;
             lines.n_lines += 1;
-            let mut is_wanted = false;
+            let mut is_wanted = lines.is_recent(now_unix_nanos / 1_000_000_000);
+            if !is_wanted && listeners.is_empty() {
+                continue;
+            }
+            let facets = Facets::of(evaluation, is_of_alarm);
             for listener in listeners.iter_mut().filter(|it| it.filter.wants(&facets)) {
                 is_wanted = true;
                 if let Some(waker) = listener.waker.take() {
                     waker.wake();
                 }
             }
-            if !lines.is_recent(now_unix_nanos / 1_000_000_000) && !is_wanted {
+            if !is_wanted {
                 continue;
             }
             let text = Bytes::from(score_line::json_text(evaluation));
@@ -284,13 +288,13 @@ struct Facets {
 }
 
 impl Facets {
-    fn of(evaluation: &Evaluation) -> Self {
+    fn of(evaluation: &Evaluation, is_of_alarm: bool) -> Self {
         Self {
             criterion: evaluation.criterion.clone(),
             label: evaluation.verdict,
             service: evaluation.trajectory.service.clone(),
             agent: evaluation.trajectory.agent.clone(),
-            is_of_alarm: evaluation.stage != Stage::Final,
+            is_of_alarm,
         }
     }
 }
