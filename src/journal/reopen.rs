@@ -324,8 +324,8 @@ impl<'a> Recovery<'a> {
         }
         let n_bytes = usize::try_from(size.saturating_sub(RECORDS_AT)).unwrap_or(0);
         let bytes = read_leniently(&*file, RECORDS_AT, n_bytes);
-        let names = self.storage.names().map_err(FileFault::of("."))?;
-        if !names.contains(&segment.name) {
+        let names = || self.storage.names().map_err(FileFault::of("."));
+        if self.damaged.is_none() && !names()?.contains(&segment.name) {
             // A process that uses the folder may have written other records to the file.
             return Ok(());
         }
