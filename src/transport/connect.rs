@@ -19,8 +19,8 @@ use crate::config::{ClientTls, Destination, Protocol};
 use crate::telemetry::Telemetry;
 use crate::tls;
 
+use super::TransportError;
 use super::answer_limit::LimitedConnector;
-use super::{TransportError, TransportFault};
 
 /// Maximum timeout for connecting. If a host has several addresses, the timeout is divided among
 /// them.
@@ -109,13 +109,17 @@ fn connector(
         &unused
     };
     // The TLS configuration reloads certificate files when they change.
-    let config = tls::client_config(client_tls, telemetry).map_err(|it| fault(it.into()))?;
+    let config = tls::client_config(client_tls, telemetry).map_err(|it| fault(it.to_string()))?;
     let mut builder = HttpsConnectorBuilder::new()
         .with_tls_config(config)
         .https_or_http();
     if let Some(name) = &client_tls.server_name {
         let parsed = name.clone().try_into();
-        let name = parsed.map_err(|_| fault(TransportFault::ServerName(name.clone())))?;
+        let name = parsed.map_err(|_| {
+            fault(format!(
+                "tls.server_name `{name}` is not a host name or address"
+            ))
+        })?;
         builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name));
     }
     Ok(match destination.protocol {

@@ -29,7 +29,6 @@ use hyper::{Method, Request, Response, Uri};
 
 use crate::config::{Backoff, Compression, Destination, Protocol, Signal};
 use crate::telemetry::Telemetry;
-use crate::tls::TlsError;
 
 pub(crate) use connect::{PooledClient, frames, http1_client};
 pub use deliver::{Delivery, Undelivered};
@@ -50,31 +49,12 @@ const SLOW_TO_COMPRESS: usize = 64 << 10;
 /// A destination that cannot be used. Reported at the start, before any request is accepted, or
 /// when headers are replaced.
 #[derive(Debug, thiserror::Error)]
-#[error("`{origin}`: {fault}")]
+#[error("`{origin}`: {why}")]
 pub struct TransportError {
     /// The setting or variable with the endpoint.
     pub origin: String,
-    pub fault: TransportFault,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum TransportFault {
-    #[error("`{0}` is not a host name or address")]
-    Host(String),
-    #[error("`{0}` is not a valid header name, use letters, digits and `-`")]
-    HeaderName(String),
-    /// The message omits the value of the header, which may be a secret.
-    #[error(
-        "the value of header `{0}` has characters that no header can contain; \
-         a line break at the end of a key file is a usual cause"
-    )]
-    HeaderValue(String),
-    #[error("header `{0}` is set by OTLP itself, remove it")]
-    HeaderReserved(String),
-    #[error("tls.server_name `{0}` is not a host name or address")]
-    ServerName(String),
-    #[error("{0}")]
-    Tls(#[from] TlsError),
+    /// The mistake, without the values of headers, which may be secrets.
+    pub why: String,
 }
 
 /// A destination to which a delivery can send requests.
@@ -116,8 +96,9 @@ impl Client {
     ) -> Result<Self, TransportError> {
         let uri = |signal| {
             uri(destination, signal).map_err(|_| {
-                let host = destination.endpoint.host.clone();
-                TransportError::new(destination, TransportFault::Host(host))
+                let host = &destination.endpoint.host;
+                let why = format!("`{host}` is not a host name or address");
+                TransportError::new(destination, why)
             })
         };
         let [traces, logs, metrics] = Signal::ALL;
@@ -230,10 +211,10 @@ impl Client {
 }
 
 impl TransportError {
-    fn new(destination: &Destination, fault: TransportFault) -> Self {
+    fn new(destination: &Destination, why: String) -> Self {
         Self {
             origin: destination.origin.clone(),
-            fault,
+            why,
         }
     }
 }
@@ -316,9 +297,7 @@ fn uri_of(destination: &Destination, path: String) -> Result<Uri, hyper::http::E
 }
 
 fn headers(destination: &Destination) -> Result<HeaderMap, TransportError> {
-    let fault = |fault: fn(String) -> TransportFault, name: &String| {
-        TransportError::new(destination, fault(name.clone()))
-    };
+    let fault = |why| TransportError::new(destination, why);
     let mut headers = HeaderMap::new();
     headers.insert(
         USER_AGENT,
@@ -326,12 +305,23 @@ fn headers(destination: &Destination) -> Result<HeaderMap, TransportError> {
     );
     for (name, secret) in &destination.headers {
         let header: Result<HeaderName, _> = name.parse();
-        let header = header.map_err(|_| fault(TransportFault::HeaderName, name))?;
+        let header = header.map_err(|_| {
+            fault(format!(
+                "`{name}` is not a valid header name, use letters, digits and `-`"
+            ))
+        })?;
         if is_reserved(&header) {
-            return Err(fault(TransportFault::HeaderReserved, name));
+            return Err(fault(format!(
+                "header `{name}` is set by OTLP itself, remove it"
+            )));
         }
         let value: Result<HeaderValue, _> = secret.expose().parse();
-        let mut value = value.map_err(|_| fault(TransportFault::HeaderValue, name))?;
+        let mut value = value.map_err(|_| {
+            fault(format!(
+                "the value of header `{name}` has characters that no header can contain; \
+                 a line break at the end of a key file is a usual cause"
+            ))
+        })?;
         // Omit the value from debug output and from HTTP/2's header tables.
         value.set_sensitive(true);
         headers.insert(header, value);
