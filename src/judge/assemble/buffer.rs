@@ -203,14 +203,8 @@ impl<M: Memo> TraceBuffer<M> {
         self.memory_unix_nanos = self.memory_unix_nanos.max(warm);
         self.split_until = self.tick(now).saturating_add(ticks(self.settings.warm_up));
         let since = ticks(since.instant.saturating_duration_since(self.start.instant));
-        let slots: Vec<Slot> = self.open.slots().collect();
-        for slot in slots {
-            if let Some(trace) = self.open.get_mut(slot)
-                && trace.opened >= since
-            {
-                trace.memory_unix_nanos = self.memory_unix_nanos;
-            }
-        }
+        let opened_since = self.open.values_mut().filter(|trace| trace.opened >= since);
+        opened_since.for_each(|trace| trace.memory_unix_nanos = self.memory_unix_nanos);
     }
 
     pub fn shorten_settle(&mut self, settle: Duration) {
@@ -297,11 +291,8 @@ impl<M: Memo> TraceBuffer<M> {
     /// `otherwise` (`Shutdown`, or `NoRoot` at the end of replay's input).
     pub fn make_all_due(&mut self, otherwise: CloseReason, now: Now) {
         let tick = self.tick(now);
-        let mut slots: Vec<(u64, Slot)> = self
-            .open
-            .slots()
-            .filter_map(|slot| Some((self.open.get(slot)?.arrival, slot)))
-            .collect();
+        let open = self.open.iter();
+        let mut slots: Vec<(u64, Slot)> = open.map(|(slot, trace)| (trace.arrival, slot)).collect();
         slots.sort_unstable();
         for (_, slot) in slots {
             let Some(trace) = self.open.get(slot) else {

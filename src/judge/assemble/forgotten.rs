@@ -3,11 +3,7 @@
 //! incomplete. Other traces are not affected, apart from rare false positives.
 
 use super::fifo_timers::Tick;
-
-/// Maximum 64-bit words in each filter: 512 KiB.
-const MAX_WORDS: usize = 1 << 16;
-
-const N_PROBES: u64 = 10;
+use super::trace_id_filter::{MAX_WORDS, TraceIdFilter};
 
 /// The filter's bits per hash: a full filter has a false positive for one of 11,000 hashes, a
 /// half-full one for one of 3 million.
@@ -19,17 +15,17 @@ const BITS_PER_HASH: usize = 20;
 #[derive(Debug)]
 pub(crate) struct ForgottenTraces {
     n_words: usize,
-    current: Filter,
-    earlier: Filter,
-    /// Start of the current filter.
+    max_hashes: usize,
+    current: Period,
+    earlier: Period,
+    /// Start of the current period.
     began: Tick,
     ttl: Tick,
 }
 
-/// A Bloom filter, which uses no memory while it is empty.
 #[derive(Debug, Default)]
-struct Filter {
-    words: Vec<u64>,
+struct Period {
+    filter: TraceIdFilter,
     n_hashes: usize,
     /// The closing time of the latest trace.
     last_closed: Tick,
@@ -38,10 +34,22 @@ struct Filter {
 impl ForgottenTraces {
     /// Creates an empty set that uses up to `max_size` bytes, but no more than 1 MiB.
     pub(crate) fn new(max_size: usize, ttl: Tick) -> Self {
+        let n_words = (max_size / (2 * size_of::<u64>())).min(MAX_WORDS);
         Self {
-            n_words: (max_size / (2 * size_of::<u64>())).min(MAX_WORDS),
-            current: Filter::default(),
-            earlier: Filter::default(),
+            n_words,
+            max_hashes: n_words * 64 / BITS_PER_HASH,
+            ..Self::unlimited(ttl)
+        }
+    }
+
+    /// Creates an empty set of any number of hashes, in up to 1 MiB. False positives become
+    /// frequent after a few hundred thousand hashes.
+    pub(super) fn unlimited(ttl: Tick) -> Self {
+        Self {
+            n_words: MAX_WORDS,
+            max_hashes: usize::MAX,
+            current: Period::default(),
+            earlier: Period::default(),
             began: 0,
             ttl,
         }
@@ -49,21 +57,34 @@ impl ForgottenTraces {
 
     /// Inserts the hash of a closed trace. Returns false if the filter is full.
     pub(crate) fn insert(&mut self, hash: u64, closed: Tick, now: Tick) -> bool {
-        let max_hashes = self.n_words * 64 / BITS_PER_HASH;
-        if self.current.n_hashes >= max_hashes {
-            return false;
+        let is_full = self.current.n_hashes >= self.max_hashes;
+        if !is_full {
+            let n_words = self.n_words;
+            let current = self.begin(closed, now);
+            current.filter.insert_hash(hash, n_words);
+            current.n_hashes += 1;
         }
+        !is_full
+    }
+
+    /// Inserts all ids of a filter into an unlimited set.
+    pub(super) fn insert_all(&mut self, trace_ids: TraceIdFilter, now: Tick) {
+        self.begin(now, now).filter.merge(trace_ids);
+    }
+
+    /// Returns the current period, for a trace that was closed at this time.
+    fn begin(&mut self, closed: Tick, now: Tick) -> &mut Period {
         if self.is_empty() {
             self.began = now;
         }
-        self.current.insert(hash, self.n_words);
         self.current.last_closed = self.current.last_closed.max(closed);
-        true
+        &mut self.current
     }
 
     /// Returns true if the hash was inserted, and rarely for other hashes.
     pub(crate) fn contains(&self, hash: u64) -> bool {
-        self.current.contains(hash) || self.earlier.contains(hash)
+        let mut filters = [&self.current, &self.earlier].into_iter();
+        filters.any(|period| period.filter.contains_hash(hash))
     }
 
     /// Drops hashes that are too old. Returns the latest closing time of a dropped hash.
@@ -76,51 +97,19 @@ impl ForgottenTraces {
             }
             let current = std::mem::take(&mut self.current);
             let earlier = std::mem::replace(&mut self.earlier, current);
-            dropped = dropped.max((!earlier.is_empty()).then_some(earlier.last_closed));
+            dropped = dropped.max((!earlier.filter.is_empty()).then_some(earlier.last_closed));
             self.began = turns_at;
         }
         dropped
     }
 
     pub(crate) fn size(&self) -> usize {
-        size_of_val(&*self.current.words) + size_of_val(&*self.earlier.words)
+        self.current.filter.size() + self.earlier.filter.size()
     }
 
     fn is_empty(&self) -> bool {
-        self.current.is_empty() && self.earlier.is_empty()
+        self.current.filter.is_empty() && self.earlier.filter.is_empty()
     }
-}
-
-impl Filter {
-    fn insert(&mut self, hash: u64, n_words: usize) {
-        self.words.resize(n_words, 0);
-        for (word, bit) in probes(hash, n_words) {
-            self.words[word] |= bit;
-        }
-        self.n_hashes += 1;
-    }
-
-    fn contains(&self, hash: u64) -> bool {
-        !self.is_empty()
-            && probes(hash, self.words.len()).all(|(word, bit)| self.words[word] & bit != 0)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.words.is_empty()
-    }
-}
-
-/// Returns the words and bits of a hash. The hash is keyed, so no sender can choose ids that
-/// collide with another sender's.
-fn probes(hash: u64, n_words: usize) -> impl Iterator<Item = (usize, u64)> {
-    (1..=N_PROBES).map(move |probe| {
-        let mut mixed = hash.wrapping_add(probe.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^= mixed >> 31;
-        let word = ((mixed >> 32) as usize * n_words) >> 32;
-        (word, 1 << (mixed % 64))
-    })
 }
 
 #[cfg(test)]

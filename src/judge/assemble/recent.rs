@@ -143,8 +143,8 @@ impl<M: Memo> RecentlyClosed<M> {
     }
 
     pub(super) fn needed_records(&self) -> impl Iterator<Item = u64> {
-        let slots = self.entries.slots();
-        slots.filter_map(|slot| Some(self.get(slot)?.first_record))
+        let entries = self.entries.iter();
+        entries.filter_map(|(_, entry)| Some(entry.trace.as_ref()?.first_record))
     }
 
     /// Remembers a trace for longer, because a late span arrived after the trace's spans were

@@ -43,15 +43,16 @@ impl<T> Slab<T> {
         self.places.get_mut(slot as usize)?.as_mut()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &T)> {
+        let places = (0..).zip(&self.places);
+        places.filter_map(|(slot, place)| Some((slot, place.as_ref()?)))
     }
 
-    /// Returns the occupied slots, in ascending order.
-    pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> {
-        (0..)
-            .zip(&self.places)
-            .filter(|(_, place)| place.is_some())
-            .map(|(slot, _)| slot)
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.places.iter_mut().flatten()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
     }
 }

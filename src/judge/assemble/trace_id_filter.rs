@@ -2,15 +2,14 @@
 
 use otlp::span::TraceId;
 
-/// The number of 64-bit words: 512 KiB.
-const N_WORDS: usize = 1 << 16;
+/// Maximum number of 64-bit words: 512 KiB.
+pub(super) const MAX_WORDS: usize = 1 << 16;
 
-const N_PROBES: u64 = 4;
+const N_PROBES: u64 = 10;
 
-/// A Bloom filter of trace ids, with false positives but no false negatives. It wrongly contains
-/// one of 15,000 other ids after 100,000 insertions, one of a hundred after 400,000, and one of
-/// seven after a million. It uses no memory while it is empty. The hash needs no key, because a
-/// sender that wants to mark another sender's trace can send the trace's id itself.
+/// A Bloom filter of trace ids, with false positives but no false negatives. At its full size, it
+/// wrongly contains one of 5 million other ids after 100,000 insertions, and one of a hundred after
+/// 400,000. It uses no memory while it is empty.
 #[derive(Debug, Clone, Default)]
 pub struct TraceIdFilter {
     words: Vec<u64>,
@@ -18,8 +17,13 @@ pub struct TraceIdFilter {
 
 impl TraceIdFilter {
     pub fn insert(&mut self, trace_id: TraceId) {
-        self.words.resize(N_WORDS, 0);
-        for (word, bit) in probes(trace_id) {
+        self.insert_hash(hash(trace_id), MAX_WORDS);
+    }
+
+    /// Inserts a hash into a filter of `n_words` words, the same number in each call.
+    pub(super) fn insert_hash(&mut self, hash: u64, n_words: usize) {
+        self.words.resize(n_words, 0);
+        for (word, bit) in probes(hash, n_words) {
             self.words[word] |= bit;
         }
     }
@@ -36,27 +40,43 @@ impl TraceIdFilter {
 
     /// Returns true if the id was inserted, and sometimes for other ids.
     pub fn contains(&self, trace_id: TraceId) -> bool {
-        !self.is_empty() && probes(trace_id).all(|(word, bit)| self.words[word] & bit != 0)
+        self.contains_hash(hash(trace_id))
+    }
+
+    pub(super) fn contains_hash(&self, hash: u64) -> bool {
+        !self.is_empty()
+            && probes(hash, self.words.len()).all(|(word, bit)| self.words[word] & bit != 0)
     }
 
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
+
+    pub(super) fn size(&self) -> usize {
+        size_of_val(&*self.words)
+    }
 }
 
-/// Returns the words and bits of an id. Each probe multiplies by an odd number, which also spreads
-/// consecutive ids.
-fn probes(trace_id: TraceId) -> impl Iterator<Item = (usize, u64)> {
+/// Returns a hash of an id. It needs no key, because a sender that wants to mark another sender's
+/// trace can send the trace's id itself.
+pub(super) fn hash(trace_id: TraceId) -> u64 {
     let (high, low) = trace_id.halves();
-    let mixed = (high ^ low.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mix((high ^ low.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15)).wrapping_add(low)
+}
+
+fn probes(hash: u64, n_words: usize) -> impl Iterator<Item = (usize, u64)> {
     (1..=N_PROBES).map(move |probe| {
-        let mut hash = low.wrapping_add(mixed.wrapping_mul(probe));
-        hash = (hash ^ (hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        hash = (hash ^ (hash >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        hash ^= hash >> 31;
-        let word = usize::try_from(hash >> 32).unwrap_or_default() % N_WORDS;
-        (word, 1 << (hash % 64))
+        let mixed = mix(hash.wrapping_add(probe.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+        let word = ((mixed >> 32) as usize * n_words) >> 32;
+        (word, 1 << (mixed % 64))
     })
+}
+
+/// Steps of splitmix64.
+fn mix(mut hash: u64) -> u64 {
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    hash ^ (hash >> 31)
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use hashbrown::HashMap;
 use otlp::span::TraceId;
 
 use super::fifo_timers::Tick;
-use super::trace_id_filter::TraceIdFilter;
+use super::forgotten::ForgottenTraces;
+use super::trace_id_filter::{self, TraceIdFilter};
 
 /// A bounded set of traces that are not open and had spans forwarded unscored.
 #[derive(Debug)]
@@ -20,14 +21,10 @@ pub(super) struct UnscoredTraces {
     order: VecDeque<(TraceId, Tick)>,
     max_traces: usize,
     ttl: Tick,
-    /// Ids beyond the limit or marked by a filter, in two filters: one since `overflow_began`, and
-    /// one for the period before. A filter is dropped once every trace that was open in its period
-    /// must have been closed as inactive. The trace history then starts after that period, so that
-    /// the restart guard catches older traces.
-    overflow: TraceIdFilter,
-    earlier_overflow: TraceIdFilter,
-    overflow_began: Tick,
-    overflow_ttl: Tick,
+    /// Ids beyond the limit or marked by a filter. They are dropped once every trace that was open
+    /// when they were marked must have been closed as inactive. The trace history then starts after
+    /// that time, so that the restart guard catches older traces.
+    overflow: ForgottenTraces,
 }
 
 impl UnscoredTraces {
@@ -37,10 +34,7 @@ impl UnscoredTraces {
             order: VecDeque::new(),
             max_traces,
             ttl,
-            overflow: TraceIdFilter::default(),
-            earlier_overflow: TraceIdFilter::default(),
-            overflow_began: 0,
-            overflow_ttl,
+            overflow: ForgottenTraces::unlimited(overflow_ttl),
         }
     }
 
@@ -52,28 +46,20 @@ impl UnscoredTraces {
             self.last.insert(trace_id, now);
             self.order.push_back((trace_id, now));
         } else {
-            self.begin_overflow(now);
-            self.overflow.insert(trace_id);
+            self.overflow
+                .insert(trace_id_filter::hash(trace_id), now, now);
         }
     }
 
     pub(super) fn insert_all(&mut self, trace_ids: TraceIdFilter, now: Tick) {
-        self.begin_overflow(now);
-        self.overflow.merge(trace_ids);
-    }
-
-    fn begin_overflow(&mut self, now: Tick) {
-        if self.overflow.is_empty() && self.earlier_overflow.is_empty() {
-            self.overflow_began = now;
-        }
+        self.overflow.insert_all(trace_ids, now);
     }
 
     /// Removes a trace that is being opened. Returns true if some of its spans were, or may have
     /// been, forwarded unscored.
     pub(super) fn take(&mut self, trace_id: &TraceId) -> bool {
-        self.last.remove(trace_id).is_some()
-            || self.overflow.contains(*trace_id)
-            || self.earlier_overflow.contains(*trace_id)
+        let is_known = self.last.remove(trace_id).is_some();
+        is_known || self.overflow.contains(trace_id_filter::hash(*trace_id))
     }
 
     /// Forgets marks that are too old. Returns the time of the last forgotten mark.
@@ -95,18 +81,7 @@ impl UnscoredTraces {
                 None => {}
             }
         }
-        while !self.overflow.is_empty() || !self.earlier_overflow.is_empty() {
-            let turns_at = self.overflow_began.saturating_add(self.overflow_ttl);
-            if turns_at > now {
-                break;
-            }
-            if !self.earlier_overflow.is_empty() {
-                forgotten = forgotten.max(Some(self.overflow_began));
-            }
-            self.earlier_overflow = std::mem::take(&mut self.overflow);
-            self.overflow_began = turns_at;
-        }
-        forgotten
+        forgotten.max(self.overflow.expire(now))
     }
 
     pub(super) fn len(&self) -> usize {

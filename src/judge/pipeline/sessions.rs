@@ -169,10 +169,7 @@ impl JudgedSessions {
     pub(super) fn restore_reported(&mut self, marks: Vec<(TraceId, Reported, bool)>) {
         let marks = marks.into_iter();
         let mut marks: HashMap<_, _> = marks.map(|(id, memo, end)| (id, (memo, end))).collect();
-        for slot in self.sessions.slots().collect::<Vec<_>>() {
-            let Some(session) = self.sessions.get_mut(slot) else {
-                continue;
-            };
+        for session in self.sessions.values_mut() {
             let session_id = session.turns.first().and_then(|turn| turn.session_id());
             if let Some((reported, is_final)) = session_id.and_then(|id| marks.remove(&id)) {
                 let before = session.size;
@@ -180,8 +177,8 @@ impl JudgedSessions {
                 session.reported = reported;
                 session.is_final = is_final;
                 self.shares.resize(session.share, before, session.size);
-                if is_final {
-                    self.waiting.cancel(slot);
+                if is_final && let Some(slot) = self.index.get(&session.key) {
+                    self.waiting.cancel(*slot);
                 }
             }
         }

@@ -6,7 +6,6 @@ use otlp::span::{Now, TraceId};
 
 use super::TraceBuffer;
 use crate::assemble::Memo;
-use crate::assemble::slab::Slot;
 use crate::assemble::trace_id_filter::TraceIdFilter;
 
 impl<M: Memo> TraceBuffer<M> {
@@ -44,13 +43,8 @@ impl<M: Memo> TraceBuffer<M> {
     pub fn mark_many_unscored(&mut self, trace_ids: TraceIdFilter, now: Now) {
         let tick = self.tick(now);
         self.forget(now);
-        let slots: Vec<Slot> = self.open.slots().collect();
-        for slot in slots {
-            if let Some(trace) = self.open.get_mut(slot)
-                && trace_ids.contains(trace.trace_id)
-            {
-                trace.unscored = true;
-            }
+        for trace in self.open.values_mut() {
+            trace.unscored |= trace_ids.contains(trace.trace_id);
         }
         self.unscored.insert_all(trace_ids, tick);
     }

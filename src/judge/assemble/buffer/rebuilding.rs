@@ -23,20 +23,17 @@ impl<M: Memo> TraceBuffer<M> {
     }
 
     pub fn oldest_open_record(&self) -> Option<u64> {
-        let slots = self.open.slots();
-        let open = slots.filter_map(|slot| Some(self.open.get(slot)?.first_record));
-        open.min()
+        self.open.iter().map(|(_, trace)| trace.first_record).min()
     }
 
     /// Closes the open traces that begin before a record and drops their spans, also late ones.
     pub fn forget_open_below(&mut self, record: u64, now: Now) {
         let tick = self.tick(now);
-        let slots: Vec<Slot> = self.open.slots().collect();
-        for slot in slots {
-            let trace = self.open.get(slot);
-            if trace.is_some_and(|trace| trace.first_record < record) {
-                drop(self.close(slot, CloseReason::Incomplete, tick));
-            }
+        let open = self.open.iter();
+        let older = open.filter(|(_, trace)| trace.first_record < record);
+        let older: Vec<Slot> = older.map(|(slot, _)| slot).collect();
+        for slot in older {
+            drop(self.close(slot, CloseReason::Incomplete, tick));
         }
     }
 
@@ -83,11 +80,8 @@ impl<M: Memo> TraceBuffer<M> {
 
     /// Marks all open traces as incomplete, because some of their spans may have been lost.
     pub fn mark_all_unscored(&mut self) {
-        let slots: Vec<Slot> = self.open.slots().collect();
-        for slot in slots {
-            if let Some(trace) = self.open.get_mut(slot) {
-                trace.unscored = true;
-            }
-        }
+        self.open
+            .values_mut()
+            .for_each(|trace| trace.unscored = true);
     }
 }

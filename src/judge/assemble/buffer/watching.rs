@@ -4,7 +4,6 @@
 use otlp::span::{Now, TraceId};
 
 use super::TraceBuffer;
-use crate::assemble::slab::Slot;
 use crate::assemble::{CloseReason, Memo, Trace};
 
 /// KiB of copies that each open trace may cost in any case. `EARNED` allows more; beyond both, the
@@ -51,12 +50,8 @@ impl<M: Memo> TraceBuffer<M> {
 
     /// Watches all open traces, and returns those that did not already count as changed.
     pub fn watch_open(&mut self, now: Now) -> Vec<ChangedTrace> {
-        let slots: Vec<Slot> = self.open.slots().collect();
         let mut changed = Vec::new();
-        for slot in slots {
-            let Some(trace) = self.open.get_mut(slot) else {
-                continue;
-            };
+        for trace in self.open.values_mut() {
             trace.is_watched = true;
             if !std::mem::replace(&mut trace.has_changed, true) {
                 changed.push(ChangedTrace {
