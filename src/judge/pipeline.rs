@@ -566,5 +566,5 @@ impl<C: CrossTraceAccess> Pipeline<C> {
 
 fn hand_on(judged: &mut Judged, sink: &mut impl JudgementSink) {
     sink.take(judged);
-    judged.clear();
+    *judged = Judged::default();
 }

@@ -88,32 +88,10 @@ impl Judged {
 
     /// Clears the slice except the evaluations for which `is_kept` returns true.
     pub(super) fn retain(&mut self, is_kept: impl Fn(&Evaluation) -> bool) {
-        let mut evaluations = mem::take(&mut self.evaluations);
-        evaluations.retain(is_kept);
-        self.clear();
-        self.evaluations = evaluations;
+        let evaluations = mem::take(self).evaluations.into_iter();
+        self.evaluations = evaluations.filter(is_kept).collect();
     }
 
-    /// Clears the slice, but retains the allocations of its longest lists for the next slice.
-    pub(super) fn clear(&mut self) {
-        self.evaluations.clear();
-        self.trajectories.clear();
-        self.revised.clear();
-        self.reasons.clear();
-        let (evaluations, trajectories, revised, reasons) = (
-            mem::take(&mut self.evaluations),
-            mem::take(&mut self.trajectories),
-            mem::take(&mut self.revised),
-            mem::take(&mut self.reasons),
-        );
-        *self = Self {
-            evaluations,
-            trajectories,
-            revised,
-            reasons,
-            ..Self::default()
-        };
-    }
 }
 
 impl JudgementSink for Judged {

@@ -118,11 +118,6 @@ impl Rules {
         }
     }
 
-    /// Returns rules that explain verdicts by these settings.
-    pub fn explaining(self, explain: Explain) -> Self {
-        Self { explain, ..self }
-    }
-
     /// Creates the rules of a configuration, without expectations of single runs. Scores copy the
     /// `copy_attributes` of the evaluated span. Spans that were scanned under `previous` rules can
     /// still be read.

@@ -31,8 +31,8 @@ pub(crate) fn from_spans(
         kept: mut drafts,
         duplicates,
     } = fold(roles, recogniser, interner);
-    for duplicate in duplicates {
-        absorb(&mut drafts[duplicate.of], duplicate.draft);
+    for (of, duplicate) in duplicates {
+        absorb(&mut drafts[of], duplicate);
     }
     let models = roles.models();
     let turns = Turns::new(roles, &models, interner);
@@ -129,17 +129,11 @@ fn draft(
     })
 }
 
-/// One draft per call, in order, and further drafts of the same calls.
 struct Folded {
+    /// One draft per call, in order.
     kept: Vec<Draft>,
-    duplicates: Vec<Duplicate>,
-}
-
-/// A further draft of a call; it fills in missing fields.
-struct Duplicate {
-    /// An index in `Folded::kept`.
-    of: usize,
-    draft: Draft,
+    /// Further drafts of calls, which fill in missing fields, each after the index of its call.
+    duplicates: Vec<(usize, Draft)>,
 }
 
 /// Returns true if the SDK may have dropped attributes or events of the span.
@@ -188,10 +182,8 @@ fn fold(roles: &SpanRoles<'_>, recogniser: &Recogniser, interner: &mut Interner)
             }
         }
     }
-    let duplicates = folded.into_iter().filter_map(|(original, draft)| {
-        let of = *positions.get(&original)?;
-        Some(Duplicate { of, draft })
-    });
+    let duplicates = folded.into_iter();
+    let duplicates = duplicates.filter_map(|(of, draft)| Some((*positions.get(&of)?, draft)));
     Folded {
         duplicates: duplicates.collect(),
         kept,
@@ -275,7 +267,7 @@ pub(crate) fn repeated_calls(
     let folded = fold(roles, recogniser, &mut Interner::default());
     let duplicates = folded.duplicates.into_iter();
     duplicates
-        .map(|duplicate| (duplicate.draft.span, folded.kept[duplicate.of].span))
+        .map(|(of, draft)| (draft.span, folded.kept[of].span))
         .collect()
 }
 
