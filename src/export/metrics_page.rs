@@ -19,41 +19,36 @@ pub(super) fn write(metrics: &ExportMetricsServiceRequest, page: &mut MetricsPag
         match &metric.data {
             Some(Data::Sum(sum)) => {
                 page.metric(&name, MetricKind::Counter, &metric.description);
-                let points = sum.data_points.iter();
-                let mut series: Vec<_> = points
-                    .map(|point| (Labels::of(&point.attributes), point))
-                    .collect();
-                series.sort_by(|(left, _), (right, _)| left.cmp(right));
-                for (labels, point) in &series {
+                for (labels, point) in sorted(&sum.data_points, |point| &point.attributes) {
                     // No instrument is a sum of doubles.
                     if let Some(Value::AsInt(value)) = point.value {
-                        page.sample(&format!("{name}_total"), labels.pairs(), value);
-                        page.created(&name, labels.pairs(), point.start_time_unix_nano);
+                        page.sample(&format!("{name}_total"), labels.iter().copied(), value);
+                        page.created(&name, labels.iter().copied(), point.start_time_unix_nano);
                     }
                 }
             }
             Some(Data::Histogram(histogram)) => {
                 page.metric(&name, MetricKind::Histogram, &metric.description);
-                let points = histogram.data_points.iter();
-                let mut series: Vec<_> = points
-                    .map(|point| (Labels::of(&point.attributes), point))
-                    .collect();
-                series.sort_by(|(left, _), (right, _)| left.cmp(right));
-                for (labels, point) in &series {
+                let points = sorted(&histogram.data_points, |point| &point.attributes);
+                for (labels, point) in points {
                     let bounds = point.explicit_bounds.iter();
                     let mut n_below = 0;
                     for (bound, count) in bounds.zip(&point.bucket_counts) {
                         n_below += count;
                         let bound = format!("{bound:?}");
-                        let labels = labels.pairs().chain([("le", bound.as_str())]);
+                        let labels = labels.iter().copied().chain([("le", bound.as_str())]);
                         page.sample(&format!("{name}_bucket"), labels, n_below);
                     }
-                    let all = labels.pairs().chain([("le", "+Inf")]);
+                    let all = labels.iter().copied().chain([("le", "+Inf")]);
                     page.sample(&format!("{name}_bucket"), all, point.count);
                     let sum = point.sum.unwrap_or_default();
-                    page.sample(&format!("{name}_sum"), labels.pairs(), sum);
-                    page.sample(&format!("{name}_count"), labels.pairs(), point.count);
-                    page.created(&name, labels.pairs(), point.start_time_unix_nano);
+                    page.sample(&format!("{name}_sum"), labels.iter().copied(), sum);
+                    page.sample(
+                        &format!("{name}_count"),
+                        labels.iter().copied(),
+                        point.count,
+                    );
+                    page.created(&name, labels.iter().copied(), point.start_time_unix_nano);
                 }
             }
             // There are no other instruments.
@@ -69,21 +64,23 @@ fn name(metric: &Metric) -> String {
 }
 
 /// The labels of one series, sorted by key.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Labels<'a>(Vec<(&'a str, &'a str)>);
+type Labels<'a> = Vec<(&'a str, &'a str)>;
 
-impl<'a> Labels<'a> {
-    fn of(attributes: &'a [KeyValue]) -> Self {
-        let text = |pair: &'a KeyValue| match pair.value.as_ref()?.value.as_ref()? {
-            any_value::Value::StringValue(text) => Some((pair.key.as_str(), text.as_str())),
-            _ => None,
-        };
-        let mut pairs: Vec<_> = attributes.iter().filter_map(text).collect();
-        pairs.sort_unstable();
-        Self(pairs)
-    }
-
-    fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().copied()
-    }
+/// Returns all points with their labels, sorted by these.
+fn sorted<'a, P>(
+    points: &'a [P],
+    attributes: fn(&'a P) -> &'a [KeyValue],
+) -> Vec<(Labels<'a>, &'a P)> {
+    let label = |pair: &'a KeyValue| match pair.value.as_ref()?.value.as_ref()? {
+        any_value::Value::StringValue(text) => Some((pair.key.as_str(), text.as_str())),
+        _ => None,
+    };
+    let labels = |point| {
+        let mut labels: Labels<'a> = attributes(point).iter().filter_map(label).collect();
+        labels.sort_unstable();
+        labels
+    };
+    let mut series: Vec<_> = points.iter().map(|it| (labels(it), it)).collect();
+    series.sort_by(|(left, _), (right, _)| left.cmp(right));
+    series
 }
