@@ -46,7 +46,7 @@ use judge::pipeline::Judged;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use crate::config::{self, Bound, Config, Destination, Off, Scores, Shape, Signal};
+use crate::config::{Bound, Config, Destination, Off, Scores, Shape, Signal};
 use crate::journal::{JournalLog, JudgedMarks, Ledger, Ticket};
 use crate::sync::Mutex;
 use crate::telemetry::{
@@ -62,8 +62,8 @@ use print::Printer;
 use queues::ScoreQueues;
 use score_line::Look;
 use score_metrics::ScoreMetrics;
-use score_series::{Folded, SeriesLimits};
-use signals::{BatchLimits, BatchedSignal};
+use score_series::Folded;
+use signals::BatchedSignal;
 use stream::ScoreStream;
 
 /// Lower bound of the delay after which waiting marks of judged traces cause a flush.
@@ -163,25 +163,29 @@ impl Exporter {
         let destinations = destinations(config, plan.print.is_some(), telemetry);
         let n_printers = usize::from(plan.print.is_some());
         let share = (plan.budget).share(destinations.len() + n_printers + scores.writers.len());
-        let mut queues =
-            ScoreQueues::new(share.clone(), plan.journal, plan.spans, telemetry.clone());
+        let mut queues = ScoreQueues {
+            capacity: share.clone(),
+            telemetry: telemetry.clone(),
+            queues: Vec::new(),
+            journal: plan.journal,
+            spans: plan.spans,
+            deliveries: JoinSet::new(),
+        };
+        let settings = Arc::new(scores.clone());
         let (mut headers, mut backend_headers) = (Vec::new(), Vec::new());
         let (mut signals, mut metrics_queue, mut backends) = (Vec::new(), None, Vec::new());
         for (shape, destination) in destinations {
             let (queue, sent) = queues.open(lanes::queue_name(shape), &destination, rng.fork())?;
             headers.push((shape, sent));
-            match signals::encoder(shape, scores) {
-                Some(encode) => signals.push(BatchedSignal {
+            match shape {
+                Shape::Span | Shape::Event => signals.push(BatchedSignal {
                     shape,
-                    encode,
-                    limits: BatchLimits {
-                        max_evaluations: scores.batch.max_evaluations.max(1),
-                        quarter_of_queue: share.share(4),
-                    },
+                    scores: settings.clone(),
+                    quarter_of_queue: share.share(4),
                     queue,
                     open: Mutex::default(),
                 }),
-                None => metrics_queue = Some(queue),
+                Shape::Metrics => metrics_queue = Some(queue),
             }
         }
         for (backend_idx, writer) in scores.writers.iter().enumerate() {
@@ -199,7 +203,7 @@ impl Exporter {
         let shared = Arc::new(Shared {
             signals,
             headers: (headers, backend_headers),
-            metrics: ScoreMetrics::new(metrics_settings(&scores.metrics, uuid(rng))),
+            metrics: ScoreMetrics::new(&scores.metrics, uuid(rng)),
             metrics_queue,
             printer: printer.transpose().map_err(ExportError::Print)?,
             backends,
@@ -535,20 +539,6 @@ fn destinations(
         }
     }
     destinations
-}
-
-fn metrics_settings(
-    metrics: &config::MetricScores,
-    instance_id: String,
-) -> score_metrics::Settings {
-    score_metrics::Settings {
-        temporality: metrics.temporality,
-        limits: SeriesLimits {
-            max_services: metrics.max_services,
-            max_agents: metrics.max_agents,
-        },
-        instance_id,
-    }
 }
 
 /// Returns a random UUID (version 4).

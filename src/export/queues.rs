@@ -18,31 +18,15 @@ use crate::transport::{Client, Delivery, Queue, SentHeaders, TransportError, Und
 #[derive(Debug)]
 pub(super) struct ScoreQueues {
     /// Capacity of each queue, in bytes.
-    capacity: Bound,
-    telemetry: Arc<Telemetry>,
-    queues: Vec<Queue>,
-    journal: Option<JournalLog>,
-    spans: Option<Queue>,
-    deliveries: JoinSet<(&'static str, Undelivered)>,
+    pub(super) capacity: Bound,
+    pub(super) telemetry: Arc<Telemetry>,
+    pub(super) queues: Vec<Queue>,
+    pub(super) journal: Option<JournalLog>,
+    pub(super) spans: Option<Queue>,
+    pub(super) deliveries: JoinSet<(&'static str, Undelivered)>,
 }
 
 impl ScoreQueues {
-    pub(super) fn new(
-        capacity: Bound,
-        journal: Option<JournalLog>,
-        spans: Option<Queue>,
-        telemetry: Arc<Telemetry>,
-    ) -> Self {
-        Self {
-            capacity,
-            journal,
-            spans,
-            telemetry,
-            queues: Vec::new(),
-            deliveries: JoinSet::new(),
-        }
-    }
-
     pub(super) fn open(
         &mut self,
         name: &'static str,
@@ -51,7 +35,11 @@ impl ScoreQueues {
     ) -> Result<(Queue, SentHeaders), TransportError> {
         let client = Client::new(destination, &self.telemetry)?;
         let headers = client.headers().clone();
-        let accounting = Arc::new(ScoreAccounting::new(name, self.telemetry.clone()));
+        let accounting = Arc::new(ScoreAccounting {
+            shape: name,
+            is_overflowing: AtomicBool::new(false),
+            telemetry: self.telemetry.clone(),
+        });
         let mut queue = Queue::new(name, self.capacity.clone(), accounting, &self.telemetry);
         if let Some(log) = &self.journal {
             queue = queue.journaled_in(log, Outlet::Lane(lane_of(name)));
@@ -83,21 +71,11 @@ impl ScoreQueues {
 }
 
 #[derive(Debug)]
-pub(super) struct ScoreAccounting {
+struct ScoreAccounting {
     shape: &'static str,
     /// True if an overflow was logged and no request was delivered since.
     is_overflowing: AtomicBool,
     telemetry: Arc<Telemetry>,
-}
-
-impl ScoreAccounting {
-    pub(super) fn new(shape: &'static str, telemetry: Arc<Telemetry>) -> Self {
-        Self {
-            shape,
-            is_overflowing: AtomicBool::new(false),
-            telemetry,
-        }
-    }
 }
 
 impl Accounting for ScoreAccounting {
@@ -128,9 +106,9 @@ impl Accounting for ScoreAccounting {
     }
 
     fn damaged(&self, counts: SignalCounts) {
+        let event = ItemEvent::Dropped("damaged");
         let damaged = LANES.into_iter().zip(counts);
         for (shape, n_items) in damaged.filter(|(_, n_items)| *n_items > 0) {
-            let event = ItemEvent::Dropped("damaged");
             ScoresCounted {
                 shape,
                 n_items,

@@ -7,16 +7,9 @@ use otlp::wire::write;
 
 use super::score_span::{copied_attributes, evaluation_attributes, score_time};
 use super::score_wire::{Attributes, ScoreBatch, service_resource};
+use crate::config::Scores;
 
 pub const EVENT_NAME: &str = "gen_ai.evaluation.result";
-
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Settings {
-    /// Attributes of the evaluated span to copy.
-    pub copy_attributes: Vec<String>,
-    /// True to write the proposed attributes that name the evaluator.
-    pub evaluator_attributes: bool,
-}
 
 type OfCriterion = fn(&JudgedBy) -> &str;
 
@@ -31,10 +24,10 @@ const EVALUATOR: [(&str, OfCriterion); 3] = [
 pub(super) fn push(
     batch: &mut ScoreBatch,
     evaluation: &Evaluation,
-    settings: &Settings,
+    scores: &Scores,
     observed_unix_nanos: u64,
 ) {
-    let write = |out: &mut Vec<u8>| record(out, evaluation, settings, observed_unix_nanos);
+    let write = |out: &mut Vec<u8>| record(out, evaluation, scores, observed_unix_nanos);
     match &evaluation.trajectory.subject {
         Some(subject) => batch.push(&subject.resource.encoded, write),
         None => batch.push(&service_resource(&evaluation.trajectory.service), write),
@@ -43,12 +36,7 @@ pub(super) fn push(
 
 /// Writes the fields of `opentelemetry.proto.logs.v1.LogRecord`. The conventions require that the
 /// event's parent is the judged span; the body stays empty, because attributes contain all values.
-fn record(
-    out: &mut Vec<u8>,
-    evaluation: &Evaluation,
-    settings: &Settings,
-    observed_unix_nanos: u64,
-) {
+fn record(out: &mut Vec<u8>, evaluation: &Evaluation, scores: &Scores, observed_unix_nanos: u64) {
     let Evaluation {
         criterion,
         trajectory,
@@ -73,12 +61,12 @@ fn record(
     if evaluation.replayed {
         attributes.flag("spanscore.replayed", true);
     }
-    if settings.evaluator_attributes {
+    if scores.evaluator_attributes {
         for (key, value) in EVALUATOR {
             attributes.text(key, value(criterion));
         }
     }
-    copied_attributes(&mut attributes, trajectory, &settings.copy_attributes);
+    copied_attributes(&mut attributes, trajectory, &scores.copy_attributes);
     if let Some(subject) = &trajectory.subject {
         write::fixed32(out, log_record::FLAGS, subject.flags & 0xff);
     }

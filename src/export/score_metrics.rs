@@ -32,12 +32,10 @@ use opentelemetry_sdk::metrics::{
 use prost::Message;
 use text::truncated;
 
-use super::score_series::{
-    Folded, Labels, MAX_COMBINATIONS, MAX_NAME_LENGTH, SeriesLimits, SeriesTable,
-};
+use super::score_series::{Folded, Labels, MAX_COMBINATIONS, MAX_NAME_LENGTH, SeriesTable};
 use super::score_span::score_time;
 use super::score_wire::{SCOPE_NAME, SCOPE_VERSION};
-use crate::config::Temporality;
+use crate::config::{MetricScores, Temporality};
 use crate::sync::Mutex;
 
 const EVALUATIONS: &str = "spanscore.evaluations";
@@ -63,16 +61,6 @@ const DELAY_BOUNDS: [f64; 12] = [
 const ALARM_BOUNDS: [f64; 12] = [
     0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
 ];
-
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// The temporality over OTLP; `/metrics` is always cumulative.
-    pub temporality: Temporality,
-    pub limits: SeriesLimits,
-    /// The `service.instance.id` of the metrics' resource: different for each process, so that the
-    /// sums of replicas add up.
-    pub instance_id: String,
-}
 
 pub struct ScoreMetrics {
     counter: Counter<u64>,
@@ -121,7 +109,9 @@ struct BoundDelay {
 }
 
 impl ScoreMetrics {
-    pub fn new(settings: Settings) -> Self {
+    /// `instance_id` is the `service.instance.id` of the metrics' resource: different for each
+    /// process, so that the sums of replicas add up.
+    pub fn new(settings: &MetricScores, instance_id: String) -> Self {
         let scraped = Reader::new(SdkTemporality::Cumulative);
         let sent = match settings.temporality {
             Temporality::Cumulative => scraped.clone(),
@@ -131,7 +121,7 @@ impl ScoreMetrics {
             .with_service_name(SCOPE_NAME)
             .with_attributes([
                 KeyValue::new("service.version", SCOPE_VERSION),
-                KeyValue::new("service.instance.id", settings.instance_id),
+                KeyValue::new("service.instance.id", instance_id),
             ]);
         // The default limit of the SDK is lower than ours.
         let bounded = |_: &Instrument| {
@@ -188,7 +178,7 @@ impl ScoreMetrics {
             revisions: revisions.build(),
             delay: delay.build(),
             bound: Mutex::new(BoundSeries {
-                series: SeriesTable::new(settings.limits),
+                series: SeriesTable::new(settings),
                 delays: BTreeMap::new(),
                 first_unix_nanos: None,
             }),
@@ -301,7 +291,7 @@ impl ScoreMetrics {
         request
     }
 
-    fn bind(&self, labels: Labels<'_>, now_unix_nanos: u64) -> BoundInstruments {
+    fn bind(&self, labels: Labels<&str>, now_unix_nanos: u64) -> BoundInstruments {
         let verdicts = Verdict::ALL.map(|verdict| {
             // Keys must be sorted; otherwise the SDK stores a second entry per series.
             let mut attributes = vec![

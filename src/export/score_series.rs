@@ -8,6 +8,8 @@ use std::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
 use text::truncated;
 
+use crate::config::MetricScores;
+
 /// The name of all services and agents beyond a limit.
 pub(super) const OTHER: &str = "_other";
 /// Maximum length of a name in a label, in characters.
@@ -24,19 +26,13 @@ const KEPT_FOR_REST: usize = 32;
 
 /// The labels of one evaluation without its verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Labels<'a> {
-    pub(super) criterion: &'a str,
-    pub(super) evaluator: &'a str,
-    pub(super) service: &'a str,
-    pub(super) agent: &'a str,
+pub(super) struct Labels<S> {
+    pub(super) criterion: S,
+    pub(super) evaluator: S,
+    pub(super) service: S,
+    pub(super) agent: S,
     /// The severity; empty if the criterion has none.
-    pub(super) severity: &'a str,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SeriesLimits {
-    pub max_services: usize,
-    pub max_agents: usize,
+    pub(super) severity: S,
 }
 
 /// A limit that was exceeded for the first time.
@@ -53,41 +49,33 @@ pub enum Folded {
 /// All combinations, each with a value of type `T`.
 #[derive(Debug)]
 pub(super) struct SeriesTable<T> {
-    limits: SeriesLimits,
+    max_services: usize,
+    max_agents: usize,
     hasher: DefaultHashBuilder,
     services: HashSet<Box<str>>,
     agents: HashSet<Box<str>>,
-    series: HashTable<Series<T>>,
+    series: HashTable<(Labels<Box<str>>, T)>,
     /// True for each limit whose first excess was reported.
     warned: [bool; 3],
 }
 
-#[derive(Debug)]
-struct Series<T> {
-    criterion: Box<str>,
-    evaluator: Box<str>,
-    service: Box<str>,
-    agent: Box<str>,
-    severity: Box<str>,
-    kept: T,
-}
-
-impl<T> Series<T> {
-    fn labels(&self) -> Labels<'_> {
+impl<S: AsRef<str>> Labels<S> {
+    fn map<'a, T>(&'a self, each: impl Fn(&'a str) -> T) -> Labels<T> {
         Labels {
-            criterion: &self.criterion,
-            evaluator: &self.evaluator,
-            service: &self.service,
-            agent: &self.agent,
-            severity: &self.severity,
+            criterion: each(self.criterion.as_ref()),
+            evaluator: each(self.evaluator.as_ref()),
+            service: each(self.service.as_ref()),
+            agent: each(self.agent.as_ref()),
+            severity: each(self.severity.as_ref()),
         }
     }
 }
 
 impl<T> SeriesTable<T> {
-    pub(super) fn new(limits: SeriesLimits) -> Self {
+    pub(super) fn new(settings: &MetricScores) -> Self {
         Self {
-            limits,
+            max_services: settings.max_services,
+            max_agents: settings.max_agents,
             hasher: DefaultHashBuilder::default(),
             services: HashSet::new(),
             agents: HashSet::new(),
@@ -100,14 +88,14 @@ impl<T> SeriesTable<T> {
     /// the labels are new. Also returns the limit, if it is exceeded for the first time.
     pub(super) fn get(
         &mut self,
-        labels: Labels<'_>,
-        make: impl FnOnce(Labels<'_>) -> T,
+        labels: Labels<&str>,
+        make: impl FnOnce(Labels<&str>) -> T,
     ) -> (&mut T, Option<Folded>) {
         let mut folded = None;
         let service = bounded(
             &mut self.services,
             truncated(labels.service, MAX_NAME_LENGTH),
-            self.limits.max_services,
+            self.max_services,
         );
         if service.is_none() {
             folded = Some(Folded::Services);
@@ -115,7 +103,7 @@ impl<T> SeriesTable<T> {
         let agent = bounded(
             &mut self.agents,
             truncated(labels.agent, MAX_NAME_LENGTH),
-            self.limits.max_agents,
+            self.max_agents,
         );
         if agent.is_none() {
             folded = folded.or(Some(Folded::Agents));
@@ -149,25 +137,18 @@ impl<T> SeriesTable<T> {
         let entry = series
             .entry(
                 hasher.hash_one(labels),
-                |series| series.labels() == labels,
-                |series| hasher.hash_one(series.labels()),
+                |(own, _)| own.map(|name| name) == labels,
+                |(own, _)| hasher.hash_one(own),
             )
-            .or_insert_with(|| Series {
-                criterion: labels.criterion.into(),
-                evaluator: labels.evaluator.into(),
-                service: labels.service.into(),
-                agent: labels.agent.into(),
-                severity: labels.severity.into(),
-                kept: make(labels),
-            });
-        (&mut entry.into_mut().kept, first)
+            .or_insert_with(|| (labels.map(Box::from), make(labels)));
+        (&mut entry.into_mut().1, first)
     }
 
     /// Returns the value of labels that are already folded.
-    pub(super) fn find(&self, labels: Labels<'_>) -> Option<&T> {
+    pub(super) fn find(&self, labels: Labels<&str>) -> Option<&T> {
         let hash = self.hasher.hash_one(labels);
-        let found = self.series.find(hash, |series| series.labels() == labels);
-        found.map(|series| &series.kept)
+        let is_same = |(own, _): &(Labels<Box<str>>, T)| own.map(|name| name) == labels;
+        self.series.find(hash, is_same).map(|(_, kept)| kept)
     }
 }
 

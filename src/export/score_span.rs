@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use text::{hex, truncated};
 
 use super::score_wire::{Attributes, ScoreBatch};
-use crate::config::{OnRevision, StatusOnFail};
+use crate::config::{OnRevision, Scores, StatusOnFail};
 
 /// Maximum number of links to offending calls on one span: the default limit of OpenTelemetry's
 /// SDKs.
@@ -27,21 +27,11 @@ const MAX_VALUE_SIZE: usize = 32 << 10;
 /// parent as clock skew, warns and moves the child.
 const DURATION_NANOS: u64 = 1_000;
 
-#[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
-    /// Attributes of the evaluated span to copy.
-    pub copy_attributes: Vec<String>,
-    pub on_revision: OnRevision,
-    pub status_on_fail: StatusOnFail,
-    /// Share of the passed evaluations that become spans, from 0 to 1.
-    pub sample_pass: f64,
-}
-
 /// Adds the score span of an evaluation, if it becomes one.
 pub(super) fn push(
     batch: &mut ScoreBatch,
     evaluation: &Evaluation,
-    settings: &Settings,
+    scores: &Scores,
     explain: &Explain,
 ) {
     // Trajectories made of log records have no span that could be the parent: they are reported as
@@ -49,12 +39,12 @@ pub(super) fn push(
     if evaluation.trajectory.subject.is_none() {
         return;
     }
-    if !is_wanted(evaluation, settings) {
+    if !is_wanted(evaluation, scores) {
         return;
     }
     if let Some(subject) = evaluation.subject() {
         batch.push(&subject.resource.encoded, |out| {
-            span(out, evaluation, &subject, settings, explain)
+            span(out, evaluation, &subject, scores, explain)
         });
     }
 }
@@ -163,9 +153,9 @@ pub(super) fn copied_attributes(
 /// and so does a share of the passed ones, chosen by trace so that all criteria and replicas agree.
 /// A pass that replaces another verdict is always sent; otherwise dashboards would still show that
 /// verdict. With `on_revision: none`, revisions become no spans.
-fn is_wanted(evaluation: &Evaluation, settings: &Settings) -> bool {
+fn is_wanted(evaluation: &Evaluation, scores: &Scores) -> bool {
     if evaluation.revision > 0 {
-        match settings.on_revision {
+        match scores.span.on_revision {
             OnRevision::None => return false,
             OnRevision::NewSpan | OnRevision::SameId
                 if evaluation.previous.map(|previous| previous.verdict) != Some(Verdict::Pass) =>
@@ -176,8 +166,8 @@ fn is_wanted(evaluation: &Evaluation, settings: &Settings) -> bool {
         }
     }
     evaluation.verdict != Verdict::Pass
-        || settings.sample_pass >= 1.0
-        || share(evaluation.trajectory.trace_id) < settings.sample_pass
+        || scores.span.sample_pass >= 1.0
+        || share(evaluation.trajectory.trace_id) < scores.span.sample_pass
 }
 
 /// Returns a number from 0 to 1 for a trace, by a hash of its id, because ids need not be random.
@@ -195,7 +185,7 @@ fn span(
     out: &mut Vec<u8>,
     evaluation: &Evaluation,
     subject: &Subject,
-    settings: &Settings,
+    scores: &Scores,
     explain: &Explain,
 ) {
     let Evaluation {
@@ -225,7 +215,8 @@ fn span(
     write::bytes(
         out,
         span::SPAN_ID,
-        &id_of(if settings.on_revision == OnRevision::SameId { 0 } else { *revision }).to_bytes(),
+        &id_of(if scores.span.on_revision == OnRevision::SameId { 0 } else { *revision })
+            .to_bytes(),
     );
     write::bytes(out, span::TRACE_STATE, subject.trace_state.as_bytes());
     write::bytes(out, span::PARENT_SPAN_ID, &subject.span_id.to_bytes());
@@ -236,14 +227,14 @@ fn span(
     write::uint(out, span::KIND, 1); // SPAN_KIND_INTERNAL
     write::fixed64(out, span::START_TIME, start);
     write::fixed64(out, span::END_TIME, end);
-    attributes(out, evaluation, settings, explain);
+    attributes(out, evaluation, scores, explain);
     let mut n_links = 0;
     if let Some(Previous {
         subject: Some(evaluated),
         revision,
         ..
     }) = evaluation.previous
-        && settings.on_revision == OnRevision::NewSpan
+        && scores.span.on_revision == OnRevision::NewSpan
         // The previous score of a session may be in the trace of another turn.
         && (trajectory.turns.is_none() || evaluated == subject.span_id)
     {
@@ -269,7 +260,7 @@ fn span(
         n_links += 1;
     }
     write::uint(out, span::DROPPED_LINKS_COUNT, n_dropped);
-    if evaluation.verdict == Verdict::Fail && settings.status_on_fail == StatusOnFail::Error {
+    if evaluation.verdict == Verdict::Fail && scores.span.status_on_fail == StatusOnFail::Error {
         write::message(out, span::STATUS, |out| {
             write::bytes(out, status::MESSAGE, evaluation.explanation().as_bytes());
             write::uint(out, status::CODE, 2); // STATUS_CODE_ERROR
@@ -284,7 +275,7 @@ fn span(
     );
 }
 
-fn attributes(out: &mut Vec<u8>, evaluation: &Evaluation, settings: &Settings, explain: &Explain) {
+fn attributes(out: &mut Vec<u8>, evaluation: &Evaluation, scores: &Scores, explain: &Explain) {
     let Evaluation {
         criterion,
         trajectory,
@@ -324,7 +315,7 @@ fn attributes(out: &mut Vec<u8>, evaluation: &Evaluation, settings: &Settings, e
     if trajectory.clock_adjusted {
         attributes.flag("spanscore.clock_adjusted", true);
     }
-    copied_attributes(&mut attributes, trajectory, &settings.copy_attributes);
+    copied_attributes(&mut attributes, trajectory, &scores.copy_attributes);
 }
 
 fn link(out: &mut Vec<u8>, trace_id: TraceId, span_id: SpanId, reason: &str) {

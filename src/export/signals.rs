@@ -1,4 +1,4 @@
-//! The signals that send evaluations as separate items, in batches.
+//! The signals that send evaluations as separate items, in batches: score spans and events.
 
 use std::sync::Arc;
 
@@ -7,56 +7,19 @@ use judge::evaluate::{Evaluation, Explain};
 
 use super::score_wire::ScoreBatch;
 use super::{score_event, score_span};
-use crate::config::{self, Bound, Shape};
+use crate::config::{Bound, Scores, Shape};
 use crate::journal::Ledger;
 use crate::sync::Mutex;
 use crate::transport::{OutboundRequest, Queue};
 
-/// A function that appends an evaluation to a batch, at a time in Unix nanoseconds.
-type Encode = Box<dyn Fn(&mut ScoreBatch, &Evaluation, &Explain, u64) + Send + Sync>;
-
-/// Returns the encoder of a shape; `None` for metrics, which are counted instead.
-pub(super) fn encoder(shape: Shape, scores: &config::Scores) -> Option<Encode> {
-    match shape {
-        Shape::Span => {
-            let settings = span_settings(scores);
-            Some(Box::new(move |batch, evaluation, explain, _| {
-                score_span::push(batch, evaluation, &settings, explain)
-            }))
-        }
-        Shape::Event => {
-            let settings = score_event::Settings {
-                copy_attributes: scores.copy_attributes.clone(),
-                evaluator_attributes: scores.evaluator_attributes,
-            };
-            Some(Box::new(move |batch, evaluation, _, now_unix_nanos| {
-                score_event::push(batch, evaluation, &settings, now_unix_nanos)
-            }))
-        }
-        Shape::Metrics => None,
-    }
-}
-
 /// Size in bytes at which a batch is sent: the default limit of gRPC peers is 4 MiB.
 const MAX_BATCH_SIZE: usize = 2 << 20;
 
-#[derive(Debug, Clone)]
-pub(super) struct BatchLimits {
-    pub(super) max_evaluations: usize,
-    /// Maximum bytes of a batch: a quarter of the queue, so that other batches fit.
-    pub(super) quarter_of_queue: Bound,
-}
-
-impl BatchLimits {
-    fn max_size(&self) -> usize {
-        MAX_BATCH_SIZE.min(self.quarter_of_queue.get())
-    }
-}
-
 pub(super) struct BatchedSignal {
     pub(super) shape: Shape,
-    pub(super) encode: Encode,
-    pub(super) limits: BatchLimits,
+    pub(super) scores: Arc<Scores>,
+    /// Maximum bytes of a batch: a quarter of the queue, so that other batches fit.
+    pub(super) quarter_of_queue: Bound,
     pub(super) queue: Queue,
     pub(super) open: Mutex<ScoreBatch>,
 }
@@ -73,10 +36,17 @@ impl BatchedSignal {
     ) -> bool {
         let mut open = self.open.lock();
         let was_empty = open.n_items() == 0;
+        let max_size = MAX_BATCH_SIZE.min(self.quarter_of_queue.get());
         for evaluation in evaluations {
-            (self.encode)(&mut open, evaluation, explain, now_unix_nanos);
-            if open.n_items() >= self.limits.max_evaluations
-                || open.size() >= self.limits.max_size()
+            match self.shape {
+                Shape::Span => score_span::push(&mut open, evaluation, &self.scores, explain),
+                Shape::Event => {
+                    score_event::push(&mut open, evaluation, &self.scores, now_unix_nanos)
+                }
+                // Metrics are counted instead.
+                Shape::Metrics => {}
+            }
+            if open.n_items() >= self.scores.batch.max_evaluations.max(1) || open.size() >= max_size
             {
                 self.send(&mut open, ledger);
             }
@@ -96,16 +66,5 @@ impl BatchedSignal {
         let body = Bytes::from(open.take());
         let request = OutboundRequest::otlp(self.shape.signal(), body, n_items);
         self.queue.send(request, ledger.issue());
-    }
-}
-
-// === configuration, translated ===
-
-fn span_settings(scores: &config::Scores) -> score_span::Settings {
-    score_span::Settings {
-        copy_attributes: scores.copy_attributes.clone(),
-        on_revision: scores.span.on_revision,
-        status_on_fail: scores.span.status_on_fail,
-        sample_pass: scores.span.sample_pass,
     }
 }

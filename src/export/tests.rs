@@ -25,31 +25,20 @@ use proptest::prelude::*;
 use prost::Message;
 use serde_json::{Value, json};
 
-use super::score_event;
 use super::score_line::{self, Look};
-use super::score_span::{Settings, score_span_id};
-use crate::config::{OnRevision, StatusOnFail};
+use super::score_span::score_span_id;
+use crate::config::{OnRevision, Scores, SpanScores, StatusOnFail};
 use fixture::{
     END, SECRET, SPAN_ID, TRACE_ID, call, criterion, event_request, fail, pass, previous, resource,
     saying, span_request, with,
 };
 
-fn settings() -> Settings {
-    Settings {
-        copy_attributes: ["gen_ai.agent.name", "gen_ai.conversation.id", "session.id"]
-            .map(str::to_owned)
-            .to_vec(),
-        on_revision: OnRevision::NewSpan,
-        status_on_fail: StatusOnFail::Unset,
-        sample_pass: 1.0,
-    }
+fn settings() -> Scores {
+    Scores::default()
 }
 
-fn event_settings() -> score_event::Settings {
-    score_event::Settings {
-        copy_attributes: settings().copy_attributes,
-        evaluator_attributes: false,
-    }
+fn with_spans(span: SpanScores) -> Scores {
+    Scores { span, ..settings() }
 }
 
 fn values_on() -> Explain {
@@ -61,7 +50,7 @@ fn values_on() -> Explain {
 
 fn decode(
     evaluations: &[Evaluation],
-    settings: &Settings,
+    settings: &Scores,
     explain: &Explain,
 ) -> ExportTraceServiceRequest {
     ExportTraceServiceRequest::decode(
@@ -72,7 +61,7 @@ fn decode(
     .unwrap()
 }
 
-fn only_span(evaluation: Evaluation, settings: &Settings) -> Span {
+fn only_span(evaluation: Evaluation, settings: &Scores) -> Span {
     let mut request = decode(&[evaluation], settings, &Explain::default());
     assert_eq!(request.resource_spans.len(), 1);
     request
@@ -229,18 +218,18 @@ fn a_revision_links_to_the_span_it_replaces() {
 
     let same_id = only_span(
         revised.clone(),
-        &Settings {
+        &with_spans(SpanScores {
             on_revision: OnRevision::SameId,
-            ..settings()
-        },
+            ..SpanScores::default()
+        }),
     );
     assert_eq!(same_id.span_id, 0xa1b7_b48a_2783_7acc_u64.to_be_bytes());
     assert_eq!(same_id.links, []);
 
-    let none = Settings {
+    let none = with_spans(SpanScores {
         on_revision: OnRevision::None,
-        ..settings()
-    };
+        ..SpanScores::default()
+    });
     assert_eq!(span_request(&[revised], &none, &Explain::default()), None);
     assert!(span_request(&[pass()], &none, &Explain::default()).is_some());
 }
@@ -292,10 +281,10 @@ fn an_adjusted_clock_is_reported() {
 
 #[test]
 fn a_fail_is_an_error_status_only_when_configured() {
-    let red = Settings {
+    let red = with_spans(SpanScores {
         status_on_fail: StatusOnFail::Error,
-        ..settings()
-    };
+        ..SpanScores::default()
+    });
     let status = only_span(fail(), &red).status.unwrap();
     assert_eq!(
         (status.code, status.message.as_str()),
@@ -329,7 +318,7 @@ fn an_error_has_a_type_and_no_score() {
 
 #[test]
 fn copied_attributes_are_a_setting() {
-    let user = Settings {
+    let user = Scores {
         copy_attributes: vec!["user.id".to_owned(), "absent".to_owned()],
         ..settings()
     };
@@ -377,10 +366,10 @@ fn passes_are_sampled_by_trace_and_nothing_else_is() {
     let sampled = |evaluation: Evaluation, sample_pass| {
         span_request(
             &[evaluation],
-            &Settings {
+            &with_spans(SpanScores {
                 sample_pass,
-                ..settings()
-            },
+                ..SpanScores::default()
+            }),
             &Explain::default(),
         )
         .is_some()
@@ -422,7 +411,14 @@ fn trajectories_of_log_records_have_an_event_and_no_span() {
         ),
         None
     );
-    let bytes = event_request(&[of_logs], &score_event::Settings::default(), END);
+    let bytes = event_request(
+        &[of_logs],
+        &Scores {
+            copy_attributes: Vec::new(),
+            ..settings()
+        },
+        END,
+    );
     let request = ExportLogsServiceRequest::decode(bytes.as_slice()).unwrap();
     let resource = request.resource_logs[0].resource.as_ref().unwrap();
     assert!(
@@ -496,7 +492,7 @@ fn argument_and_result_values_appear_nowhere_unless_asked_for() {
     assert!(!contains(
         &span_request(&all, &settings(), &Explain::default()).unwrap()
     ));
-    assert!(!contains(&event_request(&all, &event_settings(), END)));
+    assert!(!contains(&event_request(&all, &settings(), END)));
     assert!(!contains(
         serde_json::to_string(&score_line::json(&fail()))
             .unwrap()

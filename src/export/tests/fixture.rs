@@ -12,6 +12,7 @@ use otlp::span::{Resource, SpanId, StoredAttributes, TraceId};
 use prost::Message;
 use serde_json::json;
 
+use crate::config::Scores;
 use crate::export::score_wire::ScoreBatch;
 use crate::export::{score_event, score_span};
 
@@ -202,7 +203,7 @@ pub(super) fn previous(verdict: Verdict, revision: u32) -> Option<Previous> {
 /// becomes a span.
 pub(super) fn span_request(
     evaluations: &[Evaluation],
-    settings: &score_span::Settings,
+    settings: &Scores,
     explain: &Explain,
 ) -> Option<Vec<u8>> {
     let mut batch = ScoreBatch::default();
@@ -216,7 +217,7 @@ pub(super) fn span_request(
 /// time.
 pub(super) fn event_request(
     evaluations: &[Evaluation],
-    settings: &score_event::Settings,
+    settings: &Scores,
     observed_unix_nanos: u64,
 ) -> Vec<u8> {
     let mut batch = ScoreBatch::default();

@@ -7,15 +7,15 @@ use prost::Message;
 use serde_json::{Value, json};
 
 use super::fixture::{END, SPAN_ID, TRACE_ID, call, event_request, fail, with};
-use super::{event_settings, lines};
-use crate::export::score_event;
+use super::{lines, settings};
+use crate::config::Scores;
 use crate::export::score_line::{self, Colour, Look};
 
 // === event ===
 
 #[test]
 fn an_event_has_every_field_of_the_conventions() {
-    let bytes = event_request(&[fail()], &event_settings(), END + 7);
+    let bytes = event_request(&[fail()], &settings(), END + 7);
     let request = ExportLogsServiceRequest::decode(bytes.as_slice()).unwrap();
     assert_eq!(request.encode_to_vec().len() + 3, bytes.len());
     let record = &request.resource_logs[0].scope_logs[0].log_records[0];
@@ -53,9 +53,9 @@ fn an_event_has_every_field_of_the_conventions() {
 
 #[test]
 fn an_event_names_its_evaluator_if_it_is_asked_to() {
-    let settings = score_event::Settings {
+    let settings = Scores {
         evaluator_attributes: true,
-        ..event_settings()
+        ..settings()
     };
     let bytes = event_request(&[fail()], &settings, END);
     let request = ExportLogsServiceRequest::decode(bytes.as_slice()).unwrap();

@@ -10,26 +10,27 @@ use opentelemetry_proto::tonic::metrics::v1::{Histogram, Metric, Sum};
 use prost::Message;
 
 use super::fixture::{END, criterion, fail, pass, previous, with};
-use crate::config::Temporality;
+use crate::config::{MetricScores, Temporality};
 use crate::export::metrics_page;
-use crate::export::score_metrics::{MAX_SERIES, ScoreMetrics, Settings};
-use crate::export::score_series::{Folded, SeriesLimits};
+use crate::export::score_metrics::{MAX_SERIES, ScoreMetrics};
+use crate::export::score_series::Folded;
 use crate::telemetry::MetricsPage;
 
 /// Five and a half seconds after the judged span ended.
 const NOW: u64 = END + 5_500_000_000;
 
-const LIMITS: SeriesLimits = SeriesLimits {
-    max_services: 200,
-    max_agents: 500,
-};
+/// Maximum numbers of services and of agents.
+const LIMITS: [usize; 2] = [200, 500];
 
-fn metrics(temporality: Temporality, limits: SeriesLimits) -> ScoreMetrics {
-    ScoreMetrics::new(Settings {
+fn metrics(temporality: Temporality, limits: [usize; 2]) -> ScoreMetrics {
+    let [max_services, max_agents] = limits;
+    let settings = MetricScores {
         temporality,
-        limits,
-        instance_id: "5f1c".to_owned(),
-    })
+        max_services,
+        max_agents,
+        ..MetricScores::default()
+    };
+    ScoreMetrics::new(&settings, "5f1c".to_owned())
 }
 
 /// Returns the metrics of these evaluations as an OTLP request and as the text of `/metrics`.
@@ -329,13 +330,7 @@ fn revisions_count_only_where_the_label_changes() {
 
 #[test]
 fn services_and_agents_beyond_their_bound_are_other_and_logged_once() {
-    let metrics = metrics(
-        Temporality::Cumulative,
-        SeriesLimits {
-            max_services: 2,
-            max_agents: 3,
-        },
-    );
+    let metrics = metrics(Temporality::Cumulative, [2, 3]);
     for (service, agent) in [("a", "x"), ("b", "y")] {
         assert_eq!(metrics.record(&of(pass(), service, agent), NOW), None);
     }

@@ -8,7 +8,7 @@ use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use prost::Message;
 
 use super::fixture::{END, event_request, fail};
-use super::{event_settings, lines, metrics, only_span, settings};
+use super::{lines, metrics, only_span, settings};
 use crate::export::score_line::{self, Look};
 
 fn critical() -> Evaluation {
@@ -22,7 +22,7 @@ fn critical() -> Evaluation {
 /// Returns an evaluation as an event, a score span, a JSON line, human-readable text and metrics.
 fn outputs(evaluation: &Evaluation) -> [String; 5] {
     let evaluations = std::slice::from_ref(evaluation);
-    let events = event_request(evaluations, &event_settings(), END);
+    let events = event_request(evaluations, &settings(), END);
     let events = ExportLogsServiceRequest::decode(events.as_slice()).unwrap();
     let event = &events.resource_logs[0].scope_logs[0].log_records[0];
     let span = only_span(evaluation.clone(), &settings());
