@@ -9,6 +9,7 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use hyper::http::uri::Authority;
 use hyper::{Method, Response, StatusCode};
+use judge::extract::glob_matches;
 
 use super::ResponseBody;
 use crate::listen::{PeerAddress, is_loopback_name};
@@ -19,31 +20,16 @@ const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
 /// The origins in `cors_allowed_origins`.
 #[derive(Debug)]
 pub(super) struct Cors {
-    origins: Vec<OriginPattern>,
-}
-
-/// An origin, in which one `*` matches any text: `*` alone matches every origin,
-/// `https://*.example.com` every subdomain.
-#[derive(Debug)]
-enum OriginPattern {
-    Exact(String),
-    Around { start: String, end: String },
+    /// Globs in lower case: `*` alone matches every origin, `https://*.example.com` every
+    /// subdomain.
+    origins: Vec<String>,
 }
 
 impl Cors {
     pub(super) fn new(origins: &[String]) -> Self {
-        let pattern = |origin: &String| match origin.trim_end_matches('/').to_ascii_lowercase() {
-            origin if origin.contains('*') => {
-                let (start, end) = origin.split_once('*').unwrap_or_default();
-                OriginPattern::Around {
-                    start: start.to_owned(),
-                    end: end.to_owned(),
-                }
-            }
-            origin => OriginPattern::Exact(origin),
-        };
+        let glob = |origin: &String| origin.trim_end_matches('/').to_ascii_lowercase();
         Self {
-            origins: origins.iter().map(pattern).collect(),
+            origins: origins.iter().map(glob).collect(),
         }
     }
 
@@ -112,18 +98,7 @@ impl Cors {
         let origin = value.to_str().ok()?.to_ascii_lowercase();
         self.origins
             .iter()
-            .any(|pattern| pattern.matches(&origin))
+            .any(|glob| glob_matches(glob, &origin))
             .then_some(value)
-    }
-}
-
-impl OriginPattern {
-    fn matches(&self, origin: &str) -> bool {
-        match self {
-            Self::Exact(exact) => origin == exact,
-            Self::Around { start, end } => origin
-                .strip_prefix(start.as_str())
-                .is_some_and(|rest| rest.ends_with(end.as_str())),
-        }
     }
 }
