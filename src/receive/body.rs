@@ -121,9 +121,26 @@ async fn gather<B: RequestBody>(
             message
         }
         Framing::Prefixed => {
-            let (prefix, rest) = prefix(body, &mut pace, &permit).await?;
-            let mut message = prefix.message(encoding, limits, permit)?;
-            check_room(prefix.length)?;
+            let ([compressed, length @ ..], rest) = prefix(body, &mut pace, &permit).await?;
+            let encoding = match (compressed, encoding) {
+                (0, _) => Encoding::Identity,
+                (1, Encoding::Identity) => {
+                    return Err(RequestError::Malformed(
+                        "the message is marked as compressed, but `grpc-encoding` does not say how"
+                            .to_owned(),
+                    ));
+                }
+                (1, encoding) => encoding,
+                (other, _) => {
+                    return Err(RequestError::Malformed(format!(
+                        "a gRPC message begins with 0 or 1, not with {other}"
+                    )));
+                }
+            };
+            let length = u32::from_be_bytes(length) as usize;
+            let mut message = MessageBuffer::try_new(encoding, Some(length), limits, permit)?;
+            message.framed = true;
+            check_room(length)?;
             message.take(rest)?;
             message
         }
@@ -135,18 +152,12 @@ async fn gather<B: RequestBody>(
     message.finish().await
 }
 
-// === MessagePrefix ===
-
-struct MessagePrefix {
-    compressed: bool,
-    length: usize,
-}
-
+/// Reads the prefix of a gRPC message. Also returns the bytes after it.
 async fn prefix<B: RequestBody>(
     body: &mut B,
     pace: &mut Pace,
     permit: &MemoryPermit,
-) -> Result<(MessagePrefix, Bytes), RequestError> {
+) -> Result<([u8; 5], Bytes), RequestError> {
     let mut prefix = [0; 5];
     let mut n_filled = 0;
     loop {
@@ -160,47 +171,8 @@ async fn prefix<B: RequestBody>(
         chunk.advance(n);
         n_filled += n;
         if n_filled == prefix.len() {
-            let [compressed, length @ ..] = prefix;
-            let compressed = match compressed {
-                0 => false,
-                1 => true,
-                other => {
-                    return Err(RequestError::Malformed(format!(
-                        "a gRPC message begins with 0 or 1, not with {other}"
-                    )));
-                }
-            };
-            return Ok((
-                MessagePrefix {
-                    compressed,
-                    length: u32::from_be_bytes(length) as usize,
-                },
-                chunk,
-            ));
+            return Ok((prefix, chunk));
         }
-    }
-}
-
-impl MessagePrefix {
-    fn message<'a>(
-        &self,
-        encoding: Encoding,
-        limits: &'a BodyLimits,
-        permit: MemoryPermit,
-    ) -> Result<MessageBuffer<'a>, RequestError> {
-        let encoding = match (self.compressed, encoding) {
-            (true, Encoding::Identity) => {
-                return Err(RequestError::Malformed(
-                    "the message is marked as compressed, but `grpc-encoding` does not say how"
-                        .to_owned(),
-                ));
-            }
-            (true, encoding) => encoding,
-            (false, _) => Encoding::Identity,
-        };
-        let mut message = MessageBuffer::try_new(encoding, Some(self.length), limits, permit)?;
-        message.framed = true;
-        Ok(message)
     }
 }
 

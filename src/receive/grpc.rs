@@ -13,13 +13,12 @@ use tonic_types::{ErrorDetails, StatusExt};
 use crate::config::Signal;
 
 use super::body::{self, Framing};
-use super::decompress::{ACCEPTED, Encoding};
+use super::decompress::ACCEPTED;
 use super::memory_permit::MemoryPermit;
-use super::request_error::RequestError;
-use super::{Format, ReceiverShared, RequestBody, ResponseBody};
+use super::request_error::{RequestError, retry_after};
+use super::{Format, Receiver, RequestBody, ResponseBody};
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
-const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
 const NEEDS_HTTP_2: &str = "gRPC needs HTTP/2; is there a proxy in between that speaks HTTP/1.1?\n";
@@ -39,17 +38,17 @@ fn exported(path: &str) -> Option<Signal> {
 }
 
 pub(super) async fn answer<B: RequestBody>(
-    inner: &ReceiverShared,
+    receiver: &Receiver,
     request: Request<B>,
     permit: Result<MemoryPermit, RequestError>,
 ) -> Response<ResponseBody> {
     let (head, mut body) = request.into_parts();
     if head.version < Version::HTTP_2 {
-        inner.misdirected("protocol", &head, NEEDS_HTTP_2);
+        receiver.misdirected("protocol", &head, NEEDS_HTTP_2);
         return plain(StatusCode::HTTP_VERSION_NOT_SUPPORTED, NEEDS_HTTP_2);
     }
     if head.method != Method::POST {
-        inner.misdirected("method", &head, NEEDS_POST);
+        receiver.misdirected("method", &head, NEEDS_POST);
         let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, NEEDS_POST);
         response
             .headers_mut()
@@ -58,17 +57,16 @@ pub(super) async fn answer<B: RequestBody>(
     }
     let result = match exported(head.uri.path()) {
         Some(signal) => {
-            let exported = match permit {
-                Ok(permit) => export(inner, signal, &head.headers, &mut body, permit).await,
-                Err(error) => Err((error, 0)),
-            };
-            match exported {
-                Ok(()) => Ok(EMPTY_MESSAGE),
-                Err((error, n_items)) => {
-                    inner.refused(signal, &error, n_items);
-                    Err(status(&error))
-                }
-            }
+            let format = Some(Format::Protobuf);
+            let exported = receiver.export(
+                signal,
+                Framing::Prefixed,
+                format,
+                &head.headers,
+                &mut body,
+                permit,
+            );
+            exported.await.map_err(|error| status(&error))
         }
         None => {
             if permit.is_ok() {
@@ -78,12 +76,12 @@ pub(super) async fn answer<B: RequestBody>(
                 "no method `{}`; call Export of the trace, logs or metrics service",
                 head.uri.path()
             );
-            inner.misdirected("path", &head, &message);
+            receiver.misdirected("path", &head, &message);
             Err(Status::unimplemented(message))
         }
     };
     let mut response = match result {
-        Ok(message) => success(message),
+        Ok(()) => success(),
         Err(status) => status.into_http(),
     };
     response
@@ -92,47 +90,17 @@ pub(super) async fn answer<B: RequestBody>(
     response
 }
 
-async fn export<B: RequestBody>(
-    inner: &ReceiverShared,
-    signal: Signal,
-    headers: &HeaderMap,
-    body: &mut B,
-    permit: MemoryPermit,
-) -> Result<(), (RequestError, u64)> {
-    let encoding = match Encoding::try_new(headers.get(GRPC_ENCODING)) {
-        Ok(encoding) => encoding,
-        Err(error) => {
-            body::discard(body).await;
-            return Err((error, 0));
-        }
-    };
-    let limits = &inner.settings.limits;
-    let peer = permit.peer();
-    let check_room = |n_bytes| inner.check_room(signal, peer, n_bytes);
-    let message = body::read(
-        body,
-        Framing::Prefixed,
-        encoding,
-        limits,
-        permit,
-        check_room,
-    )
-    .await
-    .map_err(|error| (error, 0))?;
-    inner.take(signal, Format::Protobuf, message, headers).await
-}
-
-fn success(message: &'static [u8]) -> Response<ResponseBody> {
+fn success() -> Response<ResponseBody> {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
-    let body = Full::from(message).with_trailers(ready(Some(Ok(trailers))));
+    let body = Full::from(EMPTY_MESSAGE).with_trailers(ready(Some(Ok(trailers))));
     let mut response = Response::new(ResponseBody::new(body));
     response.headers_mut().insert(CONTENT_TYPE, GRPC);
     response
 }
 
 fn status(error: &RequestError) -> Status {
-    match error.retry_after() {
+    match retry_after(error.code()) {
         Some(delay) => Status::with_error_details(
             error.code(),
             error.message(),

@@ -17,7 +17,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::body::Body;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderName, HeaderValue,
+};
 use hyper::http::request::Parts;
 use hyper::{Request, Response};
 use otlp::span::{self, PeerId, ScopeHash, SpanAdmission};
@@ -33,8 +35,9 @@ use crate::telemetry::{
 };
 use crate::transport::queue::{QueueRefusal, largest_request};
 
-use body::BufferedMessage;
+use body::{BufferedMessage, Framing};
 use cors::Cors;
+use decompress::Encoding;
 use memory_permit::{BodyLimits, MemoryPermit};
 use request_error::RequestError;
 
@@ -166,10 +169,7 @@ impl Settings {
 }
 
 /// Answers OTLP requests over both transports on either port, because users mix the ports up.
-#[derive(Clone)]
-pub struct Receiver(Arc<ReceiverShared>);
-
-struct ReceiverShared {
+pub struct Receiver {
     settings: Settings,
     intake: Arc<dyn RequestSink>,
     telemetry: Arc<Telemetry>,
@@ -181,17 +181,17 @@ impl Receiver {
         settings: Settings,
         intake: Arc<dyn RequestSink>,
         telemetry: Arc<Telemetry>,
-    ) -> Self {
-        Self(Arc::new(ReceiverShared {
+    ) -> Arc<Self> {
+        Arc::new(Self {
             settings,
             intake,
             telemetry,
-        }))
+        })
     }
 
     /// Returns the bytes in flight and their limit, for `/metrics`.
     pub fn metrics(&self) -> MetricsSource {
-        let budget = Arc::clone(&self.0.settings.limits.budget);
+        let budget = Arc::clone(&self.settings.limits.budget);
         Arc::new(move |page| {
             page.gauge(
                 "spanscore_receiver_in_flight_bytes",
@@ -207,7 +207,7 @@ impl Receiver {
     }
 
     /// Returns the handler of a port.
-    pub fn handler(self) -> Handler {
+    pub fn handler(self: Arc<Self>) -> Handler {
         Arc::new(move |request| {
             let receiver = self.clone();
             Box::pin(async move { receiver.answer(request).await })
@@ -216,11 +216,11 @@ impl Receiver {
 
     /// Answers one request.
     pub async fn answer<B: RequestBody>(&self, request: Request<B>) -> Response<ResponseBody> {
-        let permit = self.0.permit(&request);
+        let permit = self.permit(&request);
         if is_grpc(request.headers()) {
-            grpc::answer(&self.0, request, permit).await
+            grpc::answer(self, request, permit).await
         } else {
-            http::answer(&self.0, request, permit).await
+            http::answer(self, request, permit).await
         }
     }
 }
@@ -257,7 +257,7 @@ const REQUEST_SIZE: usize = 4 << 10;
 /// Bytes of a header besides its name and value.
 const HEADER_SIZE: usize = 64;
 
-impl ReceiverShared {
+impl Receiver {
     /// Creates a permit for the memory of a request, which already counts its headers.
     fn permit<B: Body>(&self, request: &Request<B>) -> Result<MemoryPermit, RequestError> {
         let address = request.extensions().get();
@@ -270,10 +270,59 @@ impl ReceiverShared {
         MemoryPermit::try_new(&self.settings.limits.budget, peer, fixed, announced)
     }
 
-    fn check_room(&self, signal: Signal, peer: PeerId, n_bytes: usize) -> Result<(), RequestError> {
-        self.intake
-            .check_room(signal, peer, n_bytes)
-            .map_err(RequestError::Refused)
+    /// Reads, validates and offers a request. Success means that the request must be acknowledged.
+    /// Counts an error.
+    async fn export<B: RequestBody>(
+        &self,
+        signal: Signal,
+        framing: Framing,
+        format: Option<Format>,
+        headers: &HeaderMap,
+        body: &mut B,
+        permit: Result<MemoryPermit, RequestError>,
+    ) -> Result<(), RequestError> {
+        let exported: Result<(), (RequestError, u64)> = async {
+            let permit = permit?;
+            let readable = readable(framing, format, headers);
+            let (format, encoding) = match readable {
+                Ok(readable) => readable,
+                Err(error) => {
+                    body::discard(body).await;
+                    return Err(error.into());
+                }
+            };
+            let limits = &self.settings.limits;
+            let peer = permit.peer();
+            // JSON is transcoded, mostly to fewer bytes, so its length is not the memory that it
+            // needs.
+            let check_room = |n_bytes| {
+                let n_bytes = if format == Format::Json { 0 } else { n_bytes };
+                let room = self.intake.check_room(signal, peer, n_bytes);
+                room.map_err(RequestError::Refused)
+            };
+            // Check the space before reading the body: reading would make hyper answer `100
+            // Continue` to a client that sends `Expect: 100-continue`.
+            if headers.contains_key(EXPECT) {
+                let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+                if announced > limits.max_size() {
+                    return Err(limits.too_large().into());
+                }
+                check_room(announced)?;
+            }
+            let message = body::read(body, framing, encoding, limits, permit, check_room).await?;
+            self.take(signal, format, message, headers).await
+        }
+        .await;
+        exported.map_err(|(error, n_items)| {
+            IncomingRefused {
+                signal: signal.as_str(),
+                n_items,
+                reason: error.reason(),
+                message: error.message(),
+            }
+            .emit(&self.telemetry);
+            error
+        })
     }
 
     /// Validates a message and passes it to the intake. Success means that the request must be
@@ -285,13 +334,11 @@ impl ReceiverShared {
         mut message: BufferedMessage,
         headers: &HeaderMap,
     ) -> Result<(), (RequestError, u64)> {
-        let without_items = |error: RequestError| (error, 0);
         let scores = self.settings.received_scores;
         if format == Format::Json {
             message
                 .permit
-                .grow_to(message.bytes.len().saturating_mul(JSON_FACTOR))
-                .map_err(without_items)?;
+                .grow_to(message.bytes.len().saturating_mul(JSON_FACTOR))?;
         }
         let admission = self.intake.admission();
         let peer = message.permit.peer();
@@ -317,7 +364,7 @@ impl ReceiverShared {
             n_items,
             n_scores,
             mut batch,
-        } = validated.map_err(without_items)?;
+        } = validated?;
         batch.peer = peer;
         if body.len() > self.settings.limits.max_size() {
             return Err((self.settings.limits.too_large(), n_items));
@@ -381,16 +428,29 @@ impl ReceiverShared {
         }
         .emit(&self.telemetry);
     }
+}
 
-    fn refused(&self, signal: Signal, error: &RequestError, n_items: u64) {
-        IncomingRefused {
-            signal: signal.as_str(),
-            n_items,
-            reason: error.reason(),
-            message: error.message(),
-        }
-        .emit(&self.telemetry);
-    }
+/// Returns the format and the encoding of a body from its headers.
+fn readable(
+    framing: Framing,
+    format: Option<Format>,
+    headers: &HeaderMap,
+) -> Result<(Format, Encoding), RequestError> {
+    let format = format.ok_or_else(|| {
+        let named = headers
+            .get(CONTENT_TYPE)
+            .map_or("(none)".to_owned(), |value| {
+                format!("`{}`", String::from_utf8_lossy(value.as_bytes()))
+            });
+        RequestError::Unsupported(format!(
+            "cannot read the media type {named}; send application/x-protobuf or application/json"
+        ))
+    })?;
+    let encoding = match framing {
+        Framing::Whole => headers.get(CONTENT_ENCODING),
+        Framing::Prefixed => headers.get("grpc-encoding"),
+    };
+    Ok((format, Encoding::try_new(encoding)?))
 }
 
 struct ValidatedMessage {

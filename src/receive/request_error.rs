@@ -83,11 +83,6 @@ impl RequestError {
         }
     }
 
-    /// Returns the delay before a retry; `None` if the sender must not retry.
-    pub(super) fn retry_after(&self) -> Option<Duration> {
-        (self.code() == Code::Unavailable).then_some(RETRY_AFTER)
-    }
-
     pub(super) fn message(&self) -> String {
         let message = match self {
             Self::Malformed(message) | Self::Unsupported(message) | Self::Interrupted(message) => {
@@ -127,6 +122,18 @@ impl RequestError {
         };
         message.to_owned()
     }
+}
+
+impl From<RequestError> for (RequestError, u64) {
+    /// Returns the error of a request whose number of items is not known.
+    fn from(error: RequestError) -> Self {
+        (error, 0)
+    }
+}
+
+/// Returns the delay before a retry; `None` if the sender must not retry.
+pub(super) fn retry_after(code: Code) -> Option<Duration> {
+    (code == Code::Unavailable).then_some(RETRY_AFTER)
 }
 
 fn too_large(limit: usize, setting: &str) -> String {

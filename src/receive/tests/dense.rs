@@ -3,6 +3,7 @@
 
 use super::super::body::Framing;
 use super::super::decompress::Encoding;
+use super::super::request_error::retry_after;
 use super::bodies::Chunks;
 use super::read;
 use super::*;
@@ -75,7 +76,7 @@ async fn spans_are_counted_as_they_are_read_and_too_many_are_refused() {
         .err()
         .unwrap();
     assert_eq!(
-        (refused.reason(), refused.retry_after()),
+        (refused.reason(), retry_after(refused.code())),
         ("too_large", None)
     );
     assert!(
