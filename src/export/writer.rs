@@ -1,9 +1,8 @@
 //! The backends whose own APIs can receive scores. Each backend has a file `writer_*`.
 
 use judge::evaluate::Evaluation;
-use serde_json::Value;
 
-use super::writer_score::{self, BackendScore, WriterRequest, WriterTarget};
+use super::writer_score::{self, BackendScore, WriterRequest};
 use super::{writer_datadog, writer_langfuse, writer_mlflow, writer_phoenix};
 use crate::config::Writer;
 
@@ -30,38 +29,22 @@ pub(super) fn requests(
         .iter()
         .flat_map(|evaluation| writer_score::scores(evaluation))
         .collect();
-    let batched = |request: &dyn Fn(&[BackendScore<'_>]) -> (WriterTarget, Value)| {
-        let requests = scores.chunks(MAX_SCORES).map(|scores| {
-            let (target, body) = request(scores);
-            WriterRequest {
-                targets: vec![target],
-                body: body.to_string(),
-                n_evaluations: n_counted(scores),
-            }
-        });
-        requests.collect()
+    let n_at_once = match writer {
+        Writer::Phoenix(_) | Writer::Datadog(_) => MAX_SCORES,
+        Writer::Langfuse(_) | Writer::Mlflow(_) => 1,
     };
-    let single = |request: &dyn Fn(&BackendScore<'_>) -> (Vec<WriterTarget>, Value)| {
-        let requests = scores.iter().map(|score| {
-            let (targets, body) = request(score);
-            WriterRequest {
-                targets,
-                body: body.to_string(),
-                n_evaluations: n_counted(std::slice::from_ref(score)),
-            }
-        });
-        requests.collect()
-    };
-    match writer {
-        Writer::Phoenix(_) => batched(&writer_phoenix::request),
-        Writer::Datadog(writer) => {
-            batched(&|scores| writer_datadog::request(scores, writer, now_unix_nanos))
+    let requests = scores.chunks(n_at_once).map(|scores| {
+        let (targets, body) = match writer {
+            Writer::Phoenix(_) => writer_phoenix::request(scores),
+            Writer::Datadog(writer) => writer_datadog::request(scores, writer, now_unix_nanos),
+            Writer::Langfuse(_) => writer_langfuse::request(&scores[0]),
+            Writer::Mlflow(_) => writer_mlflow::request(&scores[0], now_unix_nanos),
+        };
+        WriterRequest {
+            targets,
+            body: body.to_string(),
+            n_evaluations: scores.iter().filter(|score| score.is_counted).count(),
         }
-        Writer::Langfuse(_) => single(&writer_langfuse::request),
-        Writer::Mlflow(_) => single(&|score| writer_mlflow::request(score, now_unix_nanos)),
-    }
-}
-
-fn n_counted(scores: &[BackendScore<'_>]) -> usize {
-    scores.iter().filter(|score| score.is_counted).count()
+    });
+    requests.collect()
 }

@@ -14,27 +14,20 @@ pub(super) fn request(
     scores: &[BackendScore<'_>],
     writer: &DatadogWriter,
     now_unix_nanos: u64,
-) -> (WriterTarget, Value) {
+) -> (Vec<WriterTarget>, Value) {
     let metrics: Vec<Value> = scores
         .iter()
         .map(|score| metric(score, writer, now_unix_nanos))
         .collect();
     let body =
         json!({ "data": { "type": "evaluation_metric", "attributes": { "metrics": metrics } } });
-    (post("/api/intake/llm-obs/v2/eval-metric"), body)
+    (vec![post("/api/intake/llm-obs/v2/eval-metric")], body)
 }
 
 fn metric(score: &BackendScore<'_>, writer: &DatadogWriter, now_unix_nanos: u64) -> Value {
     let mut tags = vec!["source:otel".to_owned()];
-    tags.extend(
-        score
-            .metadata
-            .iter()
-            .map(|(key, value)| match value.as_str() {
-                Some(text) => format!("spanscore.{key}:{text}"),
-                None => format!("spanscore.{key}:{value}"),
-            }),
-    );
+    let metadata = score.metadata_texts();
+    tags.extend(metadata.map(|(key, text)| format!("{key}:{text}")));
     let mut metric = json!({
         "join_on": {
             "span": {

@@ -22,12 +22,8 @@ pub(super) fn request(score: &BackendScore<'_>, now_unix_nanos: u64) -> (Vec<Wri
             json!({ "error": { "error_code": score.label, "error_message": score.explanation } })
         }
     };
-    let metadata = score.metadata.iter().map(|(key, value)| {
-        let text = value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_owned);
-        (format!("spanscore.{key}"), json!(text))
-    });
+    let metadata = score.metadata_texts();
+    let metadata = metadata.map(|(key, text)| (key, json!(text)));
     let now = rfc3339(now_unix_nanos / 1_000_000_000 * 1_000_000_000);
     let body = json!({
         "assessment": {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::writer_score::{BackendScore, WriterTarget, post};
 
-pub(super) fn request(scores: &[BackendScore<'_>]) -> (WriterTarget, Value) {
+pub(super) fn request(scores: &[BackendScore<'_>]) -> (Vec<WriterTarget>, Value) {
     let annotations: Vec<Value> = scores
         .iter()
         .map(|score| {
@@ -27,7 +27,7 @@ pub(super) fn request(scores: &[BackendScore<'_>]) -> (WriterTarget, Value) {
         })
         .collect();
     (
-        post("/v1/span_annotations?sync=true"),
+        vec![post("/v1/span_annotations?sync=true")],
         json!({ "data": annotations }),
     )
 }

@@ -43,6 +43,17 @@ pub(super) struct BackendScore<'a> {
     pub(super) is_counted: bool,
 }
 
+impl BackendScore<'_> {
+    /// Returns the metadata as keys that name us, and texts.
+    pub(super) fn metadata_texts(&self) -> impl Iterator<Item = (String, String)> {
+        self.metadata.iter().map(|(key, value)| {
+            let text = value.as_str().map(str::to_owned);
+            let text = text.unwrap_or_else(|| value.to_string());
+            (format!("spanscore.{key}"), text)
+        })
+    }
+}
+
 /// The label of a score that a late span moved to another span of its trace.
 const REPLACED: &str = "replaced";
 
