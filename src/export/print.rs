@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::oneshot;
@@ -30,10 +30,8 @@ struct Shared {
 struct State {
     texts: VecDeque<String>,
     n_bytes: usize,
+    /// True at a shutdown, and after a write failed, usually because the reader closed the output.
     is_closed: bool,
-    /// True after a write failed, usually because the reader closed the output; no more texts are
-    /// written.
-    is_broken: bool,
 }
 
 impl Printer {
@@ -61,8 +59,8 @@ impl Printer {
     /// Enqueues a text, unless the output is closed, and returns the number of texts that were
     /// dropped because of the capacity. Never waits.
     pub(super) fn print(&self, text: String) -> usize {
-        let mut state = self.shared.state();
-        if state.is_closed || state.is_broken {
+        let mut state = self.shared.state.lock();
+        if state.is_closed {
             return 0;
         }
         state.n_bytes += text.len();
@@ -80,39 +78,34 @@ impl Printer {
     }
 
     pub(super) fn is_half_empty(&self) -> bool {
-        self.shared.state().n_bytes <= self.shared.capacity.get() / 2
+        self.shared.state.lock().n_bytes <= self.shared.capacity.get() / 2
     }
 
     /// Rejects further texts, waits until all texts are written or until `deadline`, and returns
     /// the number of texts that are still queued.
     pub(super) async fn finish(&self, deadline: Instant) -> usize {
-        self.shared.state().is_closed = true;
+        self.shared.state.lock().is_closed = true;
         self.shared.changed.notify_one();
         let done = self.done.lock().take();
         if let Some(done) = done {
             // A timeout is no error, because the number of queued texts is returned in any case.
             let _ = tokio::time::timeout_at(deadline.into(), done).await;
         }
-        self.shared.state().texts.len()
+        self.shared.state.lock().texts.len()
     }
 }
 
 impl Shared {
     fn write(&self, mut out: Box<dyn Write + Send>) {
         loop {
-            let mut state = self.state();
-            while state.texts.is_empty() && !state.is_closed {
-                state = self
-                    .changed
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner);
-            }
-            if state.texts.is_empty() {
-                return;
-            }
+            let is_idle = |state: &mut State| state.texts.is_empty() && !state.is_closed;
+            let state = self.changed.wait_while(self.state.lock(), is_idle);
+            let mut state = state.unwrap_or_else(PoisonError::into_inner);
             // Remove one text at a time, so that texts behind a blocked reader stay in the queue
             // and within its limit.
-            let text = state.texts.pop_front().unwrap_or_default();
+            let Some(text) = state.texts.pop_front() else {
+                return;
+            };
             state.n_bytes -= text.len();
             let is_last = state.texts.is_empty();
             drop(state);
@@ -120,16 +113,12 @@ impl Shared {
                 .write_all(text.as_bytes())
                 .and_then(|()| if is_last { out.flush() } else { Ok(()) });
             if written.is_err() {
-                let mut state = self.state();
-                state.is_broken = true;
-                state.texts.clear();
-                state.n_bytes = 0;
+                *self.state.lock() = State {
+                    is_closed: true,
+                    ..State::default()
+                };
                 return;
             }
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }
