@@ -42,14 +42,6 @@ pub(super) struct ScoreStream {
     telemetry: Arc<Telemetry>,
 }
 
-/// The reason why a listener was rejected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NotHeard {
-    /// There are already [`MAX_LISTENERS`].
-    Full,
-    Ended,
-}
-
 #[derive(Debug, Default)]
 struct State {
     listeners: Vec<Listener>,
@@ -148,18 +140,21 @@ impl ScoreStream {
     }
 
     /// Adds a listener, which first receives the last `n_last` recent lines that match its filter.
-    /// After the end of the stream it receives only these lines.
+    /// After the end of the stream it receives only these lines. Returns the reason if no listener
+    /// can be added.
     pub(super) fn listen(
         self: &Arc<Self>,
         filter: ScoreFilter,
         n_last: usize,
-    ) -> Result<ScoreListener, NotHeard> {
+    ) -> Result<ScoreListener, String> {
         let mut state = self.state.lock();
         if state.listeners.len() >= MAX_LISTENERS {
-            return Err(NotHeard::Full);
+            return Err(format!(
+                "all {MAX_LISTENERS} listeners are in use: stop one and retry"
+            ));
         }
         if state.is_closed && n_last == 0 {
-            return Err(NotHeard::Ended);
+            return Err("the sidecar is stopping and judges nothing more".to_owned());
         }
         let lines = &state.lines[usize::from(filter.alarms)];
         let since = lines.n_lines;

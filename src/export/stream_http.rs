@@ -21,9 +21,7 @@ use serde_json::json;
 use text::truncated;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::stream::{
-    MAX_LISTENERS, MAX_RECENT, NextLine, NotHeard, ScoreFilter, ScoreListener, ScoreStream,
-};
+use super::stream::{MAX_RECENT, NextLine, ScoreFilter, ScoreListener, ScoreStream};
 
 /// Time of silence after which an empty line or comment is sent; without heartbeats neither side
 /// would notice that the connection is dead.
@@ -52,15 +50,7 @@ async fn scores(
     };
     let listener = match stream.listen(filter, n_last) {
         Ok(listener) => listener,
-        Err(reason) => {
-            let detail = match reason {
-                NotHeard::Full => {
-                    format!("all {MAX_LISTENERS} listeners are in use: stop one and retry")
-                }
-                NotHeard::Ended => "the sidecar is stopping and judges nothing more".to_owned(),
-            };
-            return problem(StatusCode::SERVICE_UNAVAILABLE, &detail);
-        }
+        Err(detail) => return problem(StatusCode::SERVICE_UNAVAILABLE, &detail),
     };
     let accepts_events = |accept: &HeaderValue| {
         accept

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::fixture::{fail, pass, saying, with};
 use crate::export::score_line;
 use crate::export::stream::{
-    MAX_LISTENERS, MAX_STORED_BYTES, NextLine, NotHeard, ScoreFilter, ScoreListener, ScoreStream,
+    MAX_LISTENERS, MAX_STORED_BYTES, NextLine, ScoreFilter, ScoreListener, ScoreStream,
 };
 use crate::telemetry::Telemetry;
 
@@ -169,7 +169,8 @@ fn who_leaves_makes_room_for_others() {
         .map(|_| stream.listen(ScoreFilter::default(), 0).unwrap())
         .collect();
     let refused = stream.listen(ScoreFilter::default(), 0);
-    assert_eq!(refused.err(), Some(NotHeard::Full));
+    let full = "all 8 listeners are in use: stop one and retry";
+    assert_eq!(refused.err().as_deref(), Some(full));
     listener.pop();
     assert!(stream.listen(ScoreFilter::default(), 0).is_ok());
 }
@@ -183,7 +184,8 @@ fn an_ended_stream_has_recent_lines_and_no_others() {
     stream.push(&[numbered(pass(), 1)], SECOND);
     stream.close();
     let refused = stream.listen(ScoreFilter::default(), 0);
-    assert_eq!(refused.err(), Some(NotHeard::Ended));
+    let ended = "the sidecar is stopping and judges nothing more";
+    assert_eq!(refused.err().as_deref(), Some(ended));
     let recent = stream.listen(ScoreFilter::default(), 9).unwrap();
     assert_eq!(got(&recent), ["agent 1", "end"]);
 }
