@@ -13,7 +13,7 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use otlp::span::PeerId;
 
 use crate::config::{Bound, Destination, Signal};
-use crate::journal::{AppendError, JournalLog, Outlet, Record, SignalCounts};
+use crate::journal::{AppendError, JournalLog, Outlet, Record};
 use crate::telemetry::{ItemEvent, ItemsCounted, ItemsDiscarded, SpansToKafka, Telemetry};
 use crate::transport::queue::{
     Accounting, JournalOutcome, OutboundRequest, Queue, QueueRefusal, Route,
@@ -94,6 +94,7 @@ pub fn start(
     handle.headers = Some(client.headers().clone());
     let accounting = Arc::new(ForwardAccounting {
         telemetry: Arc::clone(&handle.telemetry),
+        are_copies: false,
     });
     let mut queue = Queue::new("forward", settings.capacity, accounting, &handle.telemetry);
     if let Some(log) = &handle.journal {
@@ -124,12 +125,10 @@ impl ForwardHandle {
     /// Returns the accounting for the queue of [`Self::also_into`]: that of the original telemetry
     /// if there is no downstream, else a separate one.
     pub fn accounting_of_copies(&self) -> Arc<dyn Accounting> {
-        let telemetry = self.telemetry.clone();
-        if self.outlets.is_empty() {
-            Arc::new(ForwardAccounting { telemetry })
-        } else {
-            Arc::new(CopyAccounting { telemetry })
-        }
+        Arc::new(ForwardAccounting {
+            telemetry: self.telemetry.clone(),
+            are_copies: !self.outlets.is_empty(),
+        })
     }
 
     /// Returns an error if a request of at least `n_bytes` would be refused. Callers check this
@@ -295,36 +294,25 @@ pub fn outbound(
     }
 }
 
-/// Accounts for the original telemetry.
+/// Accounts for the original telemetry, or for spans that are sent to a second destination.
 #[derive(Debug)]
 struct ForwardAccounting {
     telemetry: Arc<Telemetry>,
+    are_copies: bool,
 }
 
 impl Accounting for ForwardAccounting {
     fn count(&self, signal: Signal, n_items: u64, event: ItemEvent) {
-        ItemsCounted {
-            signal: signal.as_str(),
-            n_items,
-            event,
+        if self.are_copies {
+            SpansToKafka { n_items, event }.emit(&self.telemetry);
+        } else {
+            ItemsCounted {
+                signal: signal.as_str(),
+                n_items,
+                event,
+            }
+            .emit(&self.telemetry);
         }
-        .emit(&self.telemetry);
-    }
-}
-
-/// Accounts for spans that are sent to a second destination in addition to the downstream.
-#[derive(Debug)]
-struct CopyAccounting {
-    telemetry: Arc<Telemetry>,
-}
-
-impl Accounting for CopyAccounting {
-    fn count(&self, _: Signal, n_items: u64, event: ItemEvent) {
-        SpansToKafka { n_items, event }.emit(&self.telemetry);
-    }
-
-    fn restored(&self, counts: SignalCounts) {
-        self.count(Signal::Traces, counts[0], ItemEvent::Restored);
     }
 }
 
