@@ -330,27 +330,20 @@ impl Connection {
                         return;
                     }
                 };
-                match shaken {
-                    Ok(Ok(stream)) => {
+                let error = match shaken {
+                    Ok(Ok(stream)) => Ok(stream),
+                    Ok(Err(error)) => Err(error.to_string()),
+                    Err(_) => Err("timed out".to_owned()),
+                };
+                match error {
+                    Ok(stream) => {
                         // Rustls stores a certificate only after verifying it.
                         let certified = stream.get_ref().1.peer_certificates().is_some();
                         let io = Box::new(stream);
                         serve_http(&http, &mut ending, io, handler, peer, certified).await
                     }
-                    Ok(Err(error)) => {
-                        HandshakeFailed {
-                            setting,
-                            error: error.to_string(),
-                        }
-                        .emit(&telemetry);
-                        false
-                    }
-                    Err(_) => {
-                        HandshakeFailed {
-                            setting,
-                            error: "timed out".to_owned(),
-                        }
-                        .emit(&telemetry);
+                    Err(error) => {
+                        HandshakeFailed { setting, error }.emit(&telemetry);
                         false
                     }
                 }
