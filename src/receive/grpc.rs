@@ -11,6 +11,7 @@ use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::config::Signal;
+use crate::transport::grpc_path;
 
 use super::body::{self, Framing};
 use super::decompress::ACCEPTED;
@@ -27,15 +28,6 @@ const NEEDS_POST: &str = "gRPC calls are POST requests\n";
 /// An uncompressed message of zero bytes: an empty `Export…ServiceResponse`, whose
 /// `partial_success` is unset.
 const EMPTY_MESSAGE: &[u8] = &[0, 0, 0, 0, 0];
-
-fn exported(path: &str) -> Option<Signal> {
-    match path {
-        "/opentelemetry.proto.collector.trace.v1.TraceService/Export" => Some(Signal::Traces),
-        "/opentelemetry.proto.collector.logs.v1.LogsService/Export" => Some(Signal::Logs),
-        "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export" => Some(Signal::Metrics),
-        _ => None,
-    }
-}
 
 pub(super) async fn answer<B: RequestBody>(
     receiver: &Receiver,
@@ -55,7 +47,10 @@ pub(super) async fn answer<B: RequestBody>(
             .insert(ALLOW, HeaderValue::from_static("POST"));
         return response;
     }
-    let result = match exported(head.uri.path()) {
+    let result = match Signal::ALL
+        .into_iter()
+        .find(|signal| grpc_path(*signal) == head.uri.path())
+    {
         Some(signal) => {
             let format = Some(Format::Protobuf);
             let exported = receiver.export(

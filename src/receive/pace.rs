@@ -1,11 +1,10 @@
 //! Reads the chunks of a body as they arrive, and abandons a sender that is too slow or was
 //! evicted.
 
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http_body_util::BodyExt;
 use tokio::time::{self, Instant};
 
 use super::RequestBody;
@@ -21,7 +20,7 @@ pub(super) const LEAST_ADVANCE: usize = 16 << 10;
 
 pub(super) async fn chunk<B: RequestBody>(body: &mut B) -> Result<Option<Bytes>, RequestError> {
     loop {
-        match poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
+        match body.frame().await {
             None => return Ok(None),
             Some(Err(error)) => {
                 return Err(RequestError::Interrupted(format!(

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, TE};
-use hyper::{Method, Request, Response, Uri, body::Incoming};
+use hyper::http::response::Parts;
+use hyper::{Method, Request, Uri};
 
 use crate::config::Signal;
 
+use super::Trailers;
 use super::connect::{Frames, prefixed_frames};
 use super::outcome::{DeliveryOutcome, grpc_partial_success, grpc_status};
 
-pub(super) fn path(signal: Signal) -> &'static str {
+pub(crate) fn path(signal: Signal) -> &'static str {
     match signal {
         Signal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
         Signal::Logs => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
@@ -51,15 +53,17 @@ pub(super) fn request(
 ///
 /// # Errors
 /// Returns an error if the response was interrupted.
-pub(super) async fn answer(response: Response<Incoming>) -> Result<DeliveryOutcome, hyper::Error> {
-    let (head, body) = response.into_parts();
+pub(super) fn interpret(
+    head: &Parts,
+    message: &[u8],
+    trailers: Trailers,
+) -> Result<DeliveryOutcome, hyper::Error> {
     // A response without a body has its status in the headers.
     if let Some(answer) = grpc_status(&head.headers) {
         return Ok(answer);
     }
-    let (message, trailers) = super::read(body).await;
     Ok(match trailers?.as_ref().and_then(grpc_status) {
-        Some(DeliveryOutcome::Delivered { .. }) => grpc_partial_success(&message),
+        Some(DeliveryOutcome::Delivered { .. }) => grpc_partial_success(message),
         Some(answer) => answer,
         None => DeliveryOutcome::of_http_instead_of_grpc(head.status.as_u16(), &head.headers),
     })

@@ -6,7 +6,6 @@ mod backlog;
 mod connect;
 mod deliver;
 mod grpc;
-mod http;
 mod outcome;
 pub mod queue;
 mod request;
@@ -22,16 +21,21 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use hyper::body::{Body, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::header::{
+    CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
+};
+use hyper::http::response::Parts;
 use hyper::http::uri::{InvalidUri, PathAndQuery};
-use hyper::{Method, Request, Response, Uri};
+use hyper::{Method, Request, Uri};
 
 use crate::config::{Backoff, Compression, Destination, Protocol, Signal};
 use crate::telemetry::Telemetry;
 
 pub(crate) use connect::{PooledClient, frames, http1_client};
 pub use deliver::{Delivery, Undelivered};
+pub(crate) use grpc::path as grpc_path;
 pub use outcome::DeliveryOutcome;
 pub use queue::{ApiTarget, JournalOutcome, OutboundRequest, Queue, QueueRefusal, Route};
 #[cfg(feature = "kafka")]
@@ -145,15 +149,31 @@ impl Client {
             Protocol::Grpc => {
                 grpc::request(uri, all_headers, body, encoding, shared.destination.timeout)
             }
-            Protocol::HttpProtobuf => http::request(uri, all_headers, body, encoding),
-        };
-        self.exchange(request, async |response| {
-            match shared.destination.protocol {
-                Protocol::Grpc => grpc::answer(response).await,
-                Protocol::HttpProtobuf => Ok(answer(response, DeliveryOutcome::of_http).await),
+            Protocol::HttpProtobuf => {
+                if let Some(encoding) = encoding {
+                    all_headers.insert(CONTENT_ENCODING, HeaderValue::from_static(encoding));
+                }
+                let body = frames(body);
+                request(
+                    Method::POST,
+                    uri,
+                    all_headers,
+                    "application/x-protobuf",
+                    body,
+                )
             }
-        })
-        .await
+        };
+        let interpret = match shared.destination.protocol {
+            Protocol::Grpc => grpc::interpret,
+            Protocol::HttpProtobuf => |head: &Parts, body: &[u8], _| {
+                Ok(DeliveryOutcome::of_http(
+                    head.status.as_u16(),
+                    &head.headers,
+                    body,
+                ))
+            },
+        };
+        self.exchange(request, interpret).await
     }
 
     /// Calls a backend's own API once, within the destination's timeout.
@@ -180,24 +200,30 @@ impl Client {
             "application/json",
             frames(body),
         );
-        let interpret = DeliveryOutcome::of_api;
-        self.exchange(request, async |response| {
-            Ok(answer(response, interpret).await)
+        self.exchange(request, |head, body, _| {
+            Ok(DeliveryOutcome::of_api(
+                head.status.as_u16(),
+                &head.headers,
+                body,
+            ))
         })
         .await
     }
 
+    /// Sends a request, and interprets the head of the response, the beginning of its body and its
+    /// trailers.
     async fn exchange(
         &self,
         request: Request<Frames>,
-        read: impl AsyncFnOnce(Response<Incoming>) -> Result<DeliveryOutcome, hyper::Error>,
+        interpret: fn(&Parts, &[u8], Trailers) -> Result<DeliveryOutcome, hyper::Error>,
     ) -> DeliveryOutcome {
         let shared = &*self.shared;
         let pool = shared.connections.pool();
         let exchange = async {
             let response = pool.request(request).await;
-            let response = response.map_err(|error| describe(&error))?;
-            read(response).await.map_err(|error| describe(&error))
+            let (head, body) = response.map_err(|error| describe(&error))?.into_parts();
+            let (body, trailers) = read(body).await;
+            interpret(&head, &body, trailers).map_err(|error| describe(&error))
         };
         match tokio::time::timeout(shared.destination.timeout, exchange).await {
             Ok(Ok(answer)) => answer,
@@ -274,7 +300,7 @@ fn uri(destination: &Destination, signal: Signal) -> Result<Uri, hyper::http::Er
     let endpoint = &destination.endpoint;
     let path = match destination.protocol {
         Protocol::Grpc => grpc::path(signal).to_owned(),
-        Protocol::HttpProtobuf => http::path(&endpoint.base_path, signal),
+        Protocol::HttpProtobuf => format!("{}/v1/{}", endpoint.base_path, signal.as_str()),
     };
     uri_of(destination, path)
 }
@@ -355,26 +381,29 @@ async fn compress(
     compression: Compression,
     body: Bytes,
 ) -> std::io::Result<(Bytes, Option<&'static str>)> {
+    let work: fn(&[u8]) -> std::io::Result<Vec<u8>>;
     let name = match compression {
         Compression::None => return Ok((body, None)),
-        Compression::Gzip => "gzip",
-        Compression::Zstd => "zstd",
-    };
-    let is_slow = body.len() >= SLOW_TO_COMPRESS;
-    let work = move || -> std::io::Result<Vec<u8>> {
-        match compression {
-            Compression::None | Compression::Gzip => {
-                let mut encoder = flate2::write::GzEncoder::new(
-                    Vec::with_capacity(body.len() / 4),
-                    flate2::Compression::fast(),
-                );
-                encoder.write_all(&body)?;
+        Compression::Gzip => {
+            work = |body| {
+                let compressed = Vec::with_capacity(body.len() / 4);
+                let mut encoder =
+                    flate2::write::GzEncoder::new(compressed, flate2::Compression::fast());
+                encoder.write_all(body)?;
                 encoder.finish()
-            }
-            Compression::Zstd => zstd::bulk::compress(&body, 1),
+            };
+            "gzip"
+        }
+        Compression::Zstd => {
+            work = |body| zstd::bulk::compress(body, 1);
+            "zstd"
         }
     };
-    let compressed = if is_slow { tokio::task::spawn_blocking(work).await?? } else { work()? };
+    let compressed = if body.len() >= SLOW_TO_COMPRESS {
+        tokio::task::spawn_blocking(move || work(&body)).await??
+    } else {
+        work(&body)?
+    };
     Ok((compressed.into(), Some(name)))
 }
 
@@ -407,26 +436,16 @@ fn request(
     request
 }
 
-/// Returns the outcome of a response in plain HTTP, by its status. An interrupted body does not
-/// matter, because a peer that answers 413 may close the connection before it has read the whole
-/// request.
-async fn answer(
-    response: Response<Incoming>,
-    interpret: impl FnOnce(u16, &HeaderMap, &[u8]) -> DeliveryOutcome,
-) -> DeliveryOutcome {
-    let (head, body) = response.into_parts();
-    let (body, _) = read(body).await;
-    interpret(head.status.as_u16(), &head.headers, &body)
-}
+/// The trailers of a response, or the error that interrupted its body. In plain HTTP the error does
+/// not matter, because a peer that answers 413 may close the connection before it has read the
+/// whole request.
+type Trailers = Result<Option<HeaderMap>, hyper::Error>;
 
-/// Reads a body to its end. Returns the beginning of the body, and its trailers or the error that
-/// interrupted it.
-async fn read(mut body: Incoming) -> (Vec<u8>, Result<Option<HeaderMap>, hyper::Error>) {
+/// Reads a body to its end. Returns its beginning.
+async fn read(mut body: Incoming) -> (Vec<u8>, Trailers) {
     let mut start = Vec::new();
     let mut trailers = None;
-    while let Some(frame) =
-        std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_frame(cx)).await
-    {
+    while let Some(frame) = body.frame().await {
         match frame.map(|frame| frame.into_data()) {
             Ok(Ok(data)) => {
                 start.extend_from_slice(&data[..data.len().min(LONGEST_ANSWER - start.len())])

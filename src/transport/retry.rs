@@ -94,18 +94,12 @@ impl Pacer {
 
     /// Starts an attempt in a free slot.
     pub(crate) fn start(&mut self, now: Instant) -> Attempt {
-        match &mut self.state {
-            State::Up => Attempt {
-                at: now,
-                is_probe: false,
-            },
-            State::Down { probing, .. } => {
-                *probing = true;
-                Attempt {
-                    at: now,
-                    is_probe: true,
-                }
-            }
+        if let State::Down { probing, .. } = &mut self.state {
+            *probing = true;
+        }
+        Attempt {
+            at: now,
+            is_probe: !self.is_up(),
         }
     }
 

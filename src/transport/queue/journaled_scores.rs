@@ -20,12 +20,9 @@ impl Queue {
         if state.n_appending + cost > self.capacity() {
             // The disk is slower than scoring.
             let accounting = &self.shared.accounting;
-            accounting.count(request.signal, request.n_items, ItemEvent::Queued);
-            accounting.count(
-                request.signal,
-                request.n_items,
-                ItemEvent::Dropped("queue_full"),
-            );
+            for event in [ItemEvent::Queued, ItemEvent::Dropped("queue_full")] {
+                accounting.count(request.signal, request.n_items, event);
+            }
             return ticket.done();
         }
         state.n_appending += cost;
