@@ -211,12 +211,6 @@ impl EvictingBudget {
         state.shares.total().n_bytes + state.n_ending
     }
 
-    /// Returns the number of evicted reservations that were not dropped yet.
-    pub(crate) fn n_ending(&self) -> usize {
-        let state = self.state.lock();
-        state.by_number.len() - state.shares.total().n_things
-    }
-
     /// Reserves bytes for a peer, but no more than the whole budget. If the budget is full, evicts
     /// other reservations, or returns `None` if too few may be evicted. `is_brief` is true for a
     /// request that will be finished within a moment.

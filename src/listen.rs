@@ -70,10 +70,6 @@ const MAX_SEND_BUFFER: usize = 64 << 10;
 /// [`MAX_BUFFER`].)
 const MAX_HEADERS_SIZE: u32 = 16 << 10;
 
-/// Time that an evicted connection gets to finish its requests, unless too many evicted ones are
-/// still open.
-const LAST_WORDS: Duration = Duration::from_millis(250);
-
 /// Pause after a failed `accept`. Without the pause, a lack of file descriptors would cause a busy
 /// loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
@@ -193,7 +189,14 @@ impl Port {
             }
             .emit(&telemetry);
         }
-        let http = [WINDOW, WIDE_WINDOW].map(|window| http(window, slots.limits.streams));
+        let served = Arc::new(ServedPort {
+            setting,
+            http: [WINDOW, WIDE_WINDOW].map(|window| http(window, slots.limits.streams)),
+            slots,
+            tls,
+            handler,
+            telemetry,
+        });
         let closing = watch::Sender::new(false);
         let mut connections = JoinSet::new();
         let mut ticks = time::interval(Heartbeat::INTERVAL);
@@ -212,19 +215,9 @@ impl Port {
                 accepted = accept => match accepted {
                     Ok((stream, peer)) => {
                         failing = false;
-                        let connection = Connection {
-                            setting,
-                            peer: peer.ip().to_canonical(),
-                            slots: slots.clone(),
-                            tls: tls.clone(),
-                            http: http.clone(),
-                            closing: closing.subscribe(),
-                        };
-                        connections.spawn(connection.serve(
-                            stream,
-                            Arc::clone(&handler),
-                            Arc::clone(&telemetry),
-                        ));
+                        let peer = peer.ip().to_canonical();
+                        let served = Arc::clone(&served);
+                        connections.spawn(served.connection(stream, peer, closing.subscribe()));
                     }
                     Err(error) if concerns_one_connection(&error) => {}
                     Err(error) => {
@@ -233,7 +226,7 @@ impl Port {
                             error: error.to_string(),
                             first: !failing,
                         }
-                        .emit(&telemetry);
+                        .emit(&served.telemetry);
                         failing = true;
                         resume = Instant::now() + ACCEPT_PAUSE;
                     }
@@ -286,71 +279,68 @@ fn http(window: u32, max_streams: u32) -> auto::Builder<TokioExecutor> {
     http
 }
 
-// === Connection ===
+// === ServedPort ===
 
-struct Connection {
+/// What the connections of a port share.
+struct ServedPort {
     setting: &'static str,
-    peer: IpAddr,
-    slots: Arc<ConnectionSlots>,
-    tls: Option<Arc<PortTls>>,
     /// The builder with the usual windows, and the one with the larger windows.
     http: [auto::Builder<TokioExecutor>; 2],
-    closing: watch::Receiver<bool>,
+    slots: Arc<ConnectionSlots>,
+    tls: Option<Arc<PortTls>>,
+    handler: Handler,
+    telemetry: Arc<Telemetry>,
 }
 
-impl Connection {
-    async fn serve(self, stream: TcpStream, handler: Handler, telemetry: Arc<Telemetry>) {
-        let Self {
-            setting,
-            peer,
-            slots,
-            tls,
-            http: [http, wide_http],
-            closing,
-        } = self;
-        let Some(slot) = slots.admit(peer, tls.is_some()) else {
-            return ConnectionRejected { setting, peer }.emit(&telemetry);
+impl ServedPort {
+    async fn connection(
+        self: Arc<Self>,
+        stream: TcpStream,
+        peer: IpAddr,
+        closing: watch::Receiver<bool>,
+    ) {
+        let (setting, telemetry) = (self.setting, &self.telemetry);
+        let Some(slot) = self.slots.admit(peer, self.tls.is_some()) else {
+            return ConnectionRejected { setting, peer }.emit(telemetry);
         };
-        let open = ConnectionOpened { setting }.emit(&telemetry);
-        let http = if slot.is_wide { wide_http } else { http };
+        let open = ConnectionOpened { setting }.emit(telemetry);
+        let http = &self.http[usize::from(slot.is_wide)];
         let mut ending = Ending { slot, closing };
         // A response is a few small frames, and waiting to fill a packet would only delay it. If
         // the option cannot be set, the socket works without it.
         let _ = stream.set_nodelay(true);
-        let is_evicted = match tls {
-            None => serve_http(&http, &mut ending, Box::new(stream), handler, peer, false).await,
+        let handler = Arc::clone(&self.handler);
+        let is_evicted = match &self.tls {
+            None => serve_http(http, &mut ending, Box::new(stream), handler, peer, false).await,
             Some(tls) => {
                 let handshake = TlsAcceptor::from(tls.current()).accept(stream);
                 let shaken = tokio::select! {
                     shaken = time::timeout(HANDSHAKE_TIMEOUT, handshake) => shaken,
                     is_evicted = ending.begins() => {
                         if is_evicted {
-                            ConnectionEvicted { setting, peer }.emit(&telemetry);
+                            ConnectionEvicted { setting, peer }.emit(telemetry);
                         }
                         return;
                     }
                 };
-                let error = match shaken {
-                    Ok(Ok(stream)) => Ok(stream),
-                    Ok(Err(error)) => Err(error.to_string()),
-                    Err(_) => Err("timed out".to_owned()),
-                };
-                match error {
+                let shaken = shaken.unwrap_or_else(|_| Err(io::Error::other("timed out")));
+                match shaken {
                     Ok(stream) => {
                         // Rustls stores a certificate only after verifying it.
                         let certified = stream.get_ref().1.peer_certificates().is_some();
                         let io = Box::new(stream);
-                        serve_http(&http, &mut ending, io, handler, peer, certified).await
+                        serve_http(http, &mut ending, io, handler, peer, certified).await
                     }
                     Err(error) => {
-                        HandshakeFailed { setting, error }.emit(&telemetry);
+                        let error = error.to_string();
+                        HandshakeFailed { setting, error }.emit(telemetry);
                         false
                     }
                 }
             }
         };
         if is_evicted {
-            ConnectionEvicted { setting, peer }.emit(&telemetry);
+            ConnectionEvicted { setting, peer }.emit(telemetry);
         }
         drop(open);
     }
@@ -437,13 +427,10 @@ async fn serve_http(
         is_evicted = ending.begins() => is_evicted,
     };
     served.as_mut().graceful_shutdown();
-    if is_evicted {
-        let longest = if ending.slot.may_end_slowly() { LAST_WORDS } else { Duration::ZERO };
-        drop(time::timeout(longest, served).await)
-    } else {
-        // The caller of [`Port::serve`] limits this wait.
-        drop(served.await)
-    }
+    // An evicted connection can only say that it ends, because its slot is used again. The caller
+    // of [`Port::serve`] limits the other wait.
+    let longest = if is_evicted { Duration::ZERO } else { Duration::MAX };
+    drop(time::timeout(longest, served).await);
     is_evicted
 }
 
@@ -457,8 +444,7 @@ struct IdleTimeoutStream<I> {
     deadline: Pin<Box<Sleep>>,
     /// Start of the pending read. The deadline is moved only after it has passed, because moving it
     /// at every read would cost as much as the read.
-    since: Instant,
-    waiting: bool,
+    since: Option<Instant>,
 }
 
 impl<I> IdleTimeoutStream<I> {
@@ -466,8 +452,7 @@ impl<I> IdleTimeoutStream<I> {
         Self {
             io,
             deadline: Box::pin(time::sleep(IDLE_TIMEOUT)),
-            since: Instant::now(),
-            waiting: true,
+            since: Some(Instant::now()),
         }
     }
 }
@@ -480,20 +465,15 @@ impl<I: AsyncRead + Unpin> AsyncRead for IdleTimeoutStream<I> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if let Poll::Ready(read) = Pin::new(&mut this.io).poll_read(cx, buf) {
-            this.waiting = false;
+            this.since = None;
             return Poll::Ready(read);
         }
-        if !this.waiting {
-            this.waiting = true;
-            this.since = Instant::now();
-        }
+        let deadline = *this.since.get_or_insert_with(Instant::now) + IDLE_TIMEOUT;
         ready!(this.deadline.as_mut().poll(cx));
-        let deadline = this.since + IDLE_TIMEOUT;
-        if deadline <= this.deadline.deadline() {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        if deadline > this.deadline.deadline() {
+            this.deadline.as_mut().reset(deadline);
+            ready!(this.deadline.as_mut().poll(cx));
         }
-        this.deadline.as_mut().reset(deadline);
-        ready!(this.deadline.as_mut().poll(cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
@@ -507,7 +487,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for IdleTimeoutStream<I> {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, buf);
-        self.waiting &= written.is_pending();
+        self.since = self.since.filter(|_| written.is_pending());
         written
     }
 
@@ -517,7 +497,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for IdleTimeoutStream<I> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
-        self.waiting &= written.is_pending();
+        self.since = self.since.filter(|_| written.is_pending());
         written
     }
 

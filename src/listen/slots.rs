@@ -20,9 +20,6 @@ pub(super) const WIDE_SLOT_SIZE: usize = SLOT_SIZE + super::WIDE_WINDOW as usize
 /// Additional maximum bytes with TLS: a handshake message, or records that are read and written.
 const TLS_SIZE: usize = 64 << 10;
 
-/// Maximum number of evicted connections that may finish their requests.
-const MAX_ENDING: usize = 64;
-
 /// Limits on the connections of several ports together.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimits {
@@ -48,7 +45,6 @@ pub(super) struct ConnectionSlot {
     pub(super) is_wide: bool,
     /// Number of requests without a complete answer.
     n_requests: Mutex<usize>,
-    slots: Arc<ConnectionSlots>,
 }
 
 /// A guard that counts a request of a connection until the answer is complete.
@@ -67,7 +63,7 @@ impl ConnectionSlots {
     /// the peer with the most connections, provided that it has more than this peer would have.
     /// Otherwise evicts a connection of this peer that has neither begun nor finished a request for
     /// a second. Evicts idle connections first. Returns `None` if no connection may be evicted.
-    pub(super) fn admit(self: &Arc<Self>, peer: IpAddr, tls: bool) -> Option<Arc<ConnectionSlot>> {
+    pub(super) fn admit(&self, peer: IpAddr, tls: bool) -> Option<Arc<ConnectionSlot>> {
         let tls = if tls { TLS_SIZE } else { 0 };
         // The first connections get larger windows, up to half of the memory: an agent opens few
         // connections.
@@ -78,7 +74,6 @@ impl ConnectionSlots {
             reservation,
             is_wide,
             n_requests: Mutex::default(),
-            slots: Arc::clone(self),
         }))
     }
 }
@@ -86,12 +81,6 @@ impl ConnectionSlots {
 impl ConnectionSlot {
     pub(super) async fn evicted(&self) {
         self.reservation.evicted().await;
-    }
-
-    /// Returns true if an evicted connection may finish its requests. Only a few may, because the
-    /// sockets of evicted connections are not counted in the limit.
-    pub(super) fn may_end_slowly(&self) -> bool {
-        self.slots.budget.n_ending() <= MAX_ENDING
     }
 
     /// Counts a request until the guard is dropped.
