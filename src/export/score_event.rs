@@ -1,7 +1,7 @@
 //! Encodes an evaluation as an OTLP log record: the event `gen_ai.evaluation.result` of the GenAI
 //! conventions.
 
-use judge::evaluate::{Evaluation, JudgedBy, Verdict};
+use judge::evaluate::{Evaluation, Verdict};
 use otlp::wire::otlp::log_record;
 use otlp::wire::write;
 
@@ -10,16 +10,6 @@ use super::score_wire::{Attributes, ScoreBatch, service_resource};
 use crate::config::Scores;
 
 pub const EVENT_NAME: &str = "gen_ai.evaluation.result";
-
-type OfCriterion = fn(&JudgedBy) -> &str;
-
-/// Attributes that name the evaluator. They are only proposed for the GenAI conventions
-/// (semantic-conventions-genai, pull request 359), and change with the proposal.
-const EVALUATOR: [(&str, OfCriterion); 3] = [
-    ("gen_ai.evaluation.evaluator.id", JudgedBy::evaluator),
-    ("gen_ai.evaluation.evaluator.type", |_| "deterministic"),
-    ("gen_ai.evaluation.evaluator.version", JudgedBy::revision),
-];
 
 pub(super) fn push(
     batch: &mut ScoreBatch,
@@ -46,10 +36,7 @@ fn record(out: &mut Vec<u8>, evaluation: &Evaluation, scores: &Scores, observed_
     write::fixed64(out, log_record::TIME, score_time(trajectory));
     write::uint(out, log_record::SEVERITY_NUMBER, severity_number);
     write::bytes(out, log_record::SEVERITY_TEXT, severity_text.as_bytes());
-    let mut attributes = Attributes {
-        out,
-        field: log_record::ATTRIBUTES,
-    };
+    let mut attributes = Attributes::new(out, log_record::ATTRIBUTES);
     evaluation_attributes(&mut attributes, evaluation);
     attributes.text("spanscore.evaluator", criterion.evaluator());
     if let Some(severity) = criterion.severity() {
@@ -62,9 +49,12 @@ fn record(out: &mut Vec<u8>, evaluation: &Evaluation, scores: &Scores, observed_
         attributes.flag("spanscore.replayed", true);
     }
     if scores.evaluator_attributes {
-        for (key, value) in EVALUATOR {
-            attributes.text(key, value(criterion));
-        }
+        // They are only proposed for the GenAI conventions (semantic-conventions-genai, pull
+        // request 359), and change with the proposal.
+        let version = criterion.revision();
+        attributes.text("gen_ai.evaluation.evaluator.id", criterion.evaluator());
+        attributes.text("gen_ai.evaluation.evaluator.type", "deterministic");
+        attributes.text("gen_ai.evaluation.evaluator.version", version);
     }
     copied_attributes(&mut attributes, trajectory, &scores.copy_attributes);
     if let Some(subject) = &trajectory.subject {

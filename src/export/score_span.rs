@@ -281,10 +281,7 @@ fn attributes(out: &mut Vec<u8>, evaluation: &Evaluation, scores: &Scores, expla
         trajectory,
         ..
     } = evaluation;
-    let mut attributes = Attributes {
-        out,
-        field: span::ATTRIBUTES,
-    };
+    let mut attributes = Attributes::new(out, span::ATTRIBUTES);
     attributes.text("gen_ai.operation.name", "evaluation");
     evaluation_attributes(&mut attributes, evaluation);
     attributes.text("openinference.span.kind", "EVALUATOR");
@@ -322,11 +319,7 @@ fn link(out: &mut Vec<u8>, trace_id: TraceId, span_id: SpanId, reason: &str) {
     write::message(out, span::LINKS, |out| {
         write::bytes(out, link::TRACE_ID, trace_id.as_bytes());
         write::bytes(out, link::SPAN_ID, &span_id.to_bytes());
-        Attributes {
-            out,
-            field: link::ATTRIBUTES,
-        }
-        .text("spanscore.link", reason);
+        Attributes::new(out, link::ATTRIBUTES).text("spanscore.link", reason);
     });
 }
 

@@ -19,12 +19,16 @@ pub(super) const SCOPE_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Writes attributes as a repeated field of `KeyValue` messages.
 pub(super) struct Attributes<'a> {
-    pub(super) out: &'a mut Vec<u8>,
+    out: &'a mut Vec<u8>,
     /// The number of the field that contains the attributes.
-    pub(super) field: u64,
+    field: u64,
 }
 
-impl Attributes<'_> {
+impl<'a> Attributes<'a> {
+    pub(super) fn new(out: &'a mut Vec<u8>, field: u64) -> Self {
+        Self { out, field }
+    }
+
     pub(super) fn text(&mut self, key: &str, value: &str) {
         self.entry(key, |out| {
             write::delimited(out, any_value::STRING, value.as_bytes())
@@ -78,10 +82,7 @@ fn score_resource(out: &mut Vec<u8>, encoded: &[u8]) {
             out.extend_from_slice(field.raw);
         }
     }
-    let mut attributes = Attributes {
-        out,
-        field: resource::ATTRIBUTES,
-    };
+    let mut attributes = Attributes::new(out, resource::ATTRIBUTES);
     attributes.text("telemetry.distro.name", SCOPE_NAME);
     attributes.text("telemetry.distro.version", SCOPE_VERSION);
 }
@@ -90,11 +91,7 @@ fn score_resource(out: &mut Vec<u8>, encoded: &[u8]) {
 pub(super) fn service_resource(service: &str) -> Vec<u8> {
     let mut out = Vec::new();
     if !service.is_empty() {
-        Attributes {
-            out: &mut out,
-            field: resource::ATTRIBUTES,
-        }
-        .text("service.name", service);
+        Attributes::new(&mut out, resource::ATTRIBUTES).text("service.name", service);
     }
     out
 }
