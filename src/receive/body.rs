@@ -77,7 +77,7 @@ pub(super) async fn read<B: RequestBody>(
         .unwrap_or(Err(RequestError::TooSlow));
     if let Err(
         RequestError::Malformed(_)
-        | RequestError::TooLarge { .. }
+        | RequestError::TooLarge(_)
         | RequestError::InFlightFull
         | RequestError::Refused(_),
     ) = message

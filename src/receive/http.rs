@@ -40,6 +40,10 @@ async fn route<B: RequestBody>(
     permit: Result<MemoryPermit, RequestError>,
 ) -> Response<ResponseBody> {
     let format = format(&head.headers);
+    let misdirected = |reason, status, code, message: String| {
+        receiver.misdirected(reason, head, &message);
+        failure(status, code, message, format)
+    };
     let Some(signal) = signal(head.uri.path()) else {
         if permit.is_ok() {
             body::discard(body).await;
@@ -48,21 +52,15 @@ async fn route<B: RequestBody>(
             "nothing at `{}`; send OTLP/HTTP to /v1/traces, /v1/logs or /v1/metrics",
             head.uri.path()
         );
-        receiver.misdirected("path", head, &message);
-        return failure(StatusCode::NOT_FOUND, Code::NotFound, message, format);
+        return misdirected("path", StatusCode::NOT_FOUND, Code::NotFound, message);
     };
     if head.method != Method::POST {
         let message = format!(
             "{} is not allowed here; send OTLP requests with POST",
             head.method
         );
-        receiver.misdirected("method", head, &message);
-        let mut response = failure(
-            StatusCode::METHOD_NOT_ALLOWED,
-            Code::Unimplemented,
-            message,
-            format,
-        );
+        let status = StatusCode::METHOD_NOT_ALLOWED;
+        let mut response = misdirected("method", status, Code::Unimplemented, message);
         response
             .headers_mut()
             .insert(ALLOW, HeaderValue::from_static("POST"));
@@ -73,13 +71,8 @@ async fn route<B: RequestBody>(
             "web pages of other hosts may not send telemetry here; if the page is yours, \
                        add its origin to `receivers.otlp.http.cors_allowed_origins`"
                 .to_owned();
-        receiver.misdirected("origin", head, &message);
-        return failure(
-            StatusCode::FORBIDDEN,
-            Code::PermissionDenied,
-            message,
-            format,
-        );
+        let status = StatusCode::FORBIDDEN;
+        return misdirected("origin", status, Code::PermissionDenied, message);
     }
     let exported = receiver.export(signal, Framing::Whole, format, &head.headers, body, permit);
     match exported.await {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use otlp::span::PeerId;
 
-use super::request_error::RequestError;
+use super::request_error::{RequestError, too_large};
 use crate::config::Bound;
 use crate::fair::{EvictingBudget, Reservation};
 use crate::heap;
@@ -114,7 +114,7 @@ impl BodyLimits {
 
     pub(super) fn too_large(&self) -> RequestError {
         let (limit, setting) = self.least();
-        RequestError::TooLarge { limit, setting }
+        RequestError::TooLarge(too_large(limit, setting))
     }
 
     fn least(&self) -> (usize, &'static str) {

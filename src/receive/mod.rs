@@ -495,9 +495,11 @@ fn validate(
     let mut has_room = |n_bytes: usize| {
         let n_bytes = body.len() + n_bytes;
         let grown = if n_bytes > permit.max() {
-            Err(RequestError::TooDense {
-                limit: permit.max(),
-            })
+            Err(RequestError::TooLarge(format!(
+                "the request has so many small items that reading it takes more than {} bytes \
+                 (`receivers.otlp.max_in_flight`); send smaller batches or raise the limit",
+                permit.max()
+            )))
         } else {
             permit.grow_to(n_bytes)
         };

@@ -19,17 +19,7 @@ pub(super) enum RequestError {
     /// The request violates the protocol; retrying is useless.
     Malformed(String),
     /// The request could never fit; retrying is useless unless the sender splits it.
-    TooLarge {
-        /// Maximum bytes of a request, after decompression.
-        limit: usize,
-        setting: &'static str,
-    },
-    /// The request's items need more memory than all requests may use together; retrying is useless
-    /// unless the sender splits it.
-    TooDense {
-        /// Maximum bytes of all requests that are being received.
-        limit: usize,
-    },
+    TooLarge(String),
     /// The encoding or media type is not supported.
     Unsupported(String),
     /// The sender disconnected before the end of the request and gets no answer.
@@ -46,9 +36,7 @@ impl RequestError {
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::Malformed(_) => "malformed",
-            Self::TooLarge { .. }
-            | Self::TooDense { .. }
-            | Self::Refused(QueueRefusal::TooLarge { .. }) => "too_large",
+            Self::TooLarge(_) | Self::Refused(QueueRefusal::TooLarge { .. }) => "too_large",
             Self::Unsupported(_) => "unsupported",
             Self::Interrupted(_) => "broken",
             Self::InFlightFull => "in_flight_full",
@@ -66,9 +54,9 @@ impl RequestError {
             Self::Malformed(_) | Self::Interrupted(_) => Code::InvalidArgument,
             // Without RetryInfo, this status means "do not retry"; OUT_OF_RANGE, tonic's own
             // answer, would be retried forever.
-            Self::TooLarge { .. }
-            | Self::TooDense { .. }
-            | Self::Refused(QueueRefusal::TooLarge { .. }) => Code::ResourceExhausted,
+            Self::TooLarge(_) | Self::Refused(QueueRefusal::TooLarge { .. }) => {
+                Code::ResourceExhausted
+            }
             Self::Unsupported(_) => Code::Unimplemented,
             Self::InFlightFull | Self::TooSlow | Self::Refused(_) => Code::Unavailable,
         }
@@ -85,17 +73,10 @@ impl RequestError {
 
     pub(super) fn message(&self) -> String {
         let message = match self {
-            Self::Malformed(message) | Self::Unsupported(message) | Self::Interrupted(message) => {
-                message
-            }
-            Self::TooLarge { limit, setting } => return too_large(*limit, setting),
-            Self::TooDense { limit } => {
-                return format!(
-                    "the request has so many small items that reading it takes more than {limit} \
-                     bytes (`receivers.otlp.max_in_flight`); send smaller batches or raise the \
-                     limit"
-                );
-            }
+            Self::Malformed(message)
+            | Self::TooLarge(message)
+            | Self::Unsupported(message)
+            | Self::Interrupted(message) => message,
             Self::Refused(QueueRefusal::TooLarge { limit }) => {
                 return too_large(*limit, "half of `forward.queue.max_size`");
             }
@@ -136,7 +117,7 @@ pub(super) fn retry_after(code: Code) -> Option<Duration> {
     (code == Code::Unavailable).then_some(RETRY_AFTER)
 }
 
-fn too_large(limit: usize, setting: &str) -> String {
+pub(super) fn too_large(limit: usize, setting: &str) -> String {
     format!(
         "the request is larger than {limit} bytes after decompression ({setting}); \
          send smaller batches or raise the limit"
