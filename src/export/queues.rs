@@ -44,8 +44,8 @@ impl ScoreQueues {
         if let Some(log) = &self.journal {
             queue = queue.journaled_in(log, Outlet::Lane(lane_of(name)));
         }
-        let delivery = Delivery::new(queue.clone(), client, self.telemetry.clone(), rng)
-            .about(self.spans.clone());
+        let mut delivery = Delivery::new(queue.clone(), client, self.telemetry.clone(), rng);
+        delivery.spans = self.spans.clone();
         self.queues.push(queue.clone());
         self.deliveries
             .spawn(async move { (name, delivery.run().await) });

@@ -15,30 +15,13 @@ use tower_service::Service;
 
 /// Maximum bytes that a peer may send between two of our writes. Answers have a few hundred bytes;
 /// over HTTP/2 we also write at least once per flow-control window, which resets the count.
-const MAX_IN_A_ROW: usize = 4 << 20;
+pub(super) const MAX_IN_A_ROW: usize = 4 << 20;
 
 /// Connects like [`HttpConnector`], and wraps each connection in a [`LimitedStream`].
 #[derive(Debug, Clone)]
 pub(crate) struct LimitedConnector {
-    http: HttpConnector,
-    max_in_a_row: usize,
-}
-
-impl LimitedConnector {
-    pub(super) fn new(http: HttpConnector) -> Self {
-        Self {
-            http,
-            max_in_a_row: MAX_IN_A_ROW,
-        }
-    }
-
-    /// Returns a connector for a peer that may send long answers.
-    pub(super) fn unlimited(http: HttpConnector) -> Self {
-        Self {
-            http,
-            max_in_a_row: usize::MAX,
-        }
-    }
+    pub(super) http: HttpConnector,
+    pub(super) max_in_a_row: usize,
 }
 
 impl Service<Uri> for LimitedConnector {

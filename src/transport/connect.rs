@@ -20,7 +20,7 @@ use crate::telemetry::Telemetry;
 use crate::tls;
 
 use super::TransportError;
-use super::answer_limit::LimitedConnector;
+use super::answer_limit::{LimitedConnector, MAX_IN_A_ROW};
 
 /// Maximum timeout for connecting. If a host has several addresses, the timeout is divided among
 /// them.
@@ -57,7 +57,10 @@ impl Connections {
         http.set_keepalive(Some(Duration::from_secs(30)));
         http.set_connect_timeout(Some(CONNECT_TIMEOUT.min(destination.timeout)));
 
-        let http = LimitedConnector::new(http);
+        let http = LimitedConnector {
+            http,
+            max_in_a_row: MAX_IN_A_ROW,
+        };
 
         let mut builder = Client::builder(TokioExecutor::new());
         builder
@@ -138,7 +141,10 @@ pub(crate) fn http1_client(config: ClientConfig, connect_timeout: Duration) -> P
         .with_tls_config(config)
         .https_or_http()
         .enable_http1()
-        .wrap_connector(LimitedConnector::unlimited(http));
+        .wrap_connector(LimitedConnector {
+            http,
+            max_in_a_row: usize::MAX,
+        });
     Client::builder(TokioExecutor::new()).build(connector)
 }
 

@@ -55,8 +55,9 @@ pub struct Delivery<P = Client> {
     refusals: Throttled<&'static str>,
     /// The stage of the queue when the loop last read it.
     stage: QueueStage,
-    /// The queue of the spans to which this queue's requests refer.
-    spans: Option<Queue>,
+    /// The queue of the spans to which this queue's requests refer. Until that queue has delivered
+    /// a span, the peer may not have the span.
+    pub(crate) spans: Option<Queue>,
     /// The task that reads requests that are only in the journal.
     reading: JoinSet<(LogReader, io::Result<Stretch>)>,
     /// Earliest time of the next read of the journal, after a failed read.
@@ -101,13 +102,6 @@ impl<P: Recipient> Delivery<P> {
             unread_until: None,
             unread: Throttled::default(),
         }
-    }
-
-    /// Sets the queue of the spans to which this queue's requests refer. Until that queue has
-    /// delivered a span, the peer may not have the span.
-    #[must_use]
-    pub fn about(self, spans: Option<Queue>) -> Self {
-        Self { spans, ..self }
     }
 
     /// Delivers until the queue is closed and empty, or its deadline has passed. Then drops the

@@ -178,13 +178,9 @@ impl Client {
 
     /// Calls a backend's own API once, within the destination's timeout.
     async fn call(&self, target: &ApiTarget, body: Bytes) -> DeliveryOutcome {
-        let uri = match uri_of(
-            &self.shared.destination,
-            format!(
-                "{}{}",
-                self.shared.destination.endpoint.base_path, target.path
-            ),
-        ) {
+        let destination = &self.shared.destination;
+        let path = format!("{}{}", destination.endpoint.base_path, target.path);
+        let uri = match uri_of(destination, path) {
             Ok(uri) => uri,
             Err(error) => {
                 return DeliveryOutcome::Refused {
