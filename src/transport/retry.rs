@@ -35,19 +35,17 @@ pub(crate) struct Pacer {
     max_in_flight: usize,
     /// Time at which an attempt last ended with an answer.
     answered_at: Option<Instant>,
-    state: State,
+    /// The outage; `None` if the destination is up.
+    down: Option<Down>,
 }
 
 #[derive(Debug)]
-enum State {
-    Up,
-    Down {
-        n_failures: u32,
-        retry_at: Instant,
-        /// The end of the pause that the peer requested.
-        paused_until: Option<Instant>,
-        probing: bool,
-    },
+struct Down {
+    n_failures: u32,
+    retry_at: Instant,
+    /// The end of the pause that the peer requested.
+    paused_until: Option<Instant>,
+    probing: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -62,40 +60,32 @@ impl Pacer {
             backoff,
             max_in_flight,
             answered_at: None,
-            state: State::Up,
+            down: None,
         }
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        matches!(self.state, State::Up)
+        self.down.is_none()
     }
 
     /// Returns the number of attempts that can start now.
     pub(crate) fn n_free_slots(&self, n_in_flight: usize, now: Instant) -> usize {
-        match self.state {
-            State::Up => self.max_in_flight.saturating_sub(n_in_flight),
-            State::Down {
-                retry_at, probing, ..
-            } => usize::from(!probing && now >= retry_at),
+        match &self.down {
+            None => self.max_in_flight.saturating_sub(n_in_flight),
+            Some(down) => usize::from(!down.probing && now >= down.retry_at),
         }
     }
 
     /// Returns the time of the next probe; `None` while one is in flight or the destination is up.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
-        match self.state {
-            State::Down {
-                retry_at,
-                probing: false,
-                ..
-            } => Some(retry_at),
-            _ => None,
-        }
+        let down = self.down.as_ref().filter(|down| !down.probing);
+        down.map(|down| down.retry_at)
     }
 
     /// Starts an attempt in a free slot.
     pub(crate) fn start(&mut self, now: Instant) -> Attempt {
-        if let State::Down { probing, .. } = &mut self.state {
-            *probing = true;
+        if let Some(down) = &mut self.down {
+            down.probing = true;
         }
         Attempt {
             at: now,
@@ -106,12 +96,10 @@ impl Pacer {
     /// Records an answer: a success or a refusal proves that the peer is alive.
     pub(crate) fn answered(&mut self, attempt: Attempt, now: Instant) {
         self.answered_at = Some(now);
-        if let State::Down { paused_until, .. } = self.state
-            // Only the probe ends a pause that the peer requested and that has not passed.
-            && (attempt.is_probe || paused_until.is_none_or(|until| until <= now))
-        {
-            self.state = State::Up;
-        }
+        // Only the probe ends a pause that the peer requested and that has not passed.
+        let is_paused = |down: &mut Down| down.paused_until.is_some_and(|until| until > now);
+        self.down
+            .take_if(|down| attempt.is_probe || !is_paused(down));
     }
 
     /// Records a failed attempt that will be retried.
@@ -125,43 +113,26 @@ impl Pacer {
         let paused_until = asked
             .filter(|asked| !asked.is_zero())
             .map(|asked| now + asked.min(LONGEST_ASKED));
-        match &mut self.state {
+        let has_answered = self.answered_at.is_some_and(|at| at > attempt.at);
+        match &mut self.down {
             // Other requests were answered since this attempt began, so the request and not the
             // peer is the cause of the failure.
-            State::Up
-                if paused_until.is_none()
-                    && self
-                        .answered_at
-                        .is_some_and(|answered| answered > attempt.at) => {}
-            State::Up => {
-                let retry_at = now + wait(&self.backoff, 1, asked, jitter);
-                self.state = State::Down {
-                    n_failures: 1,
-                    retry_at,
-                    paused_until,
-                    probing: false,
-                };
-            }
-            State::Down {
-                n_failures,
-                retry_at,
-                paused_until: until,
-                probing,
-            } if attempt.is_probe => {
-                *n_failures = n_failures.saturating_add(1);
-                *retry_at = now + wait(&self.backoff, *n_failures, asked, jitter);
-                *until = paused_until;
-                *probing = false;
-            }
+            None if paused_until.is_none() && has_answered => {}
             // This attempt began before the outage was detected. Only the pause that the peer
             // requested is new.
-            State::Down {
-                retry_at,
-                paused_until: until,
-                ..
-            } => {
-                *until = (*until).max(paused_until);
-                *retry_at = paused_until.map_or(*retry_at, |until| until.max(*retry_at));
+            Some(down) if !attempt.is_probe => {
+                down.paused_until = down.paused_until.max(paused_until);
+                down.retry_at = down.retry_at.max(paused_until.unwrap_or(down.retry_at));
+            }
+            down => {
+                let n_failures = down.as_ref().map_or(0, |down| down.n_failures);
+                let n_failures = n_failures.saturating_add(1);
+                *down = Some(Down {
+                    n_failures,
+                    retry_at: now + wait(&self.backoff, n_failures, asked, jitter),
+                    paused_until,
+                    probing: false,
+                });
             }
         }
     }
@@ -169,15 +140,9 @@ impl Pacer {
     /// Makes the next probe due immediately and resets the backoff, because the sidecar stops. Does
     /// not shorten a pause that the peer requested.
     pub(crate) fn begin_drain(&mut self, now: Instant) {
-        if let State::Down {
-            n_failures,
-            retry_at,
-            paused_until,
-            ..
-        } = &mut self.state
-        {
-            *n_failures = 0;
-            *retry_at = paused_until.unwrap_or(now).max(now);
+        if let Some(down) = &mut self.down {
+            down.n_failures = 0;
+            down.retry_at = down.paused_until.unwrap_or(now).max(now);
         }
     }
 }
