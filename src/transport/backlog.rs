@@ -1,7 +1,6 @@
 //! The requests of a queue that are only in its journal.
 
 use std::io;
-use std::ops::Range;
 
 use crate::journal::{JournalLog, LogReader, OpenedLog, Outlet, Stretch, Ticket};
 
@@ -75,15 +74,20 @@ impl Backlog {
         matches!(self.outlet, Outlet::Lane(_))
     }
 
-    /// Returns the next records to read, if memory is at most half full.
-    pub(super) fn begin_read(&mut self, n_bytes: usize, capacity: usize) -> Option<ToRead> {
+    /// Returns a function that reads the next records, if memory is at most half full.
+    pub(super) fn begin_read(
+        &mut self,
+        n_bytes: usize,
+        capacity: usize,
+    ) -> Option<impl FnOnce() -> (LogReader, io::Result<Stretch>) + use<>> {
         if self.is_empty() || n_bytes > capacity / 2 {
             return None;
         }
-        Some(ToRead {
-            reader: self.reader.take()?,
-            sequences: self.next..self.end,
-            max_bytes: MAX_READ.min(capacity - n_bytes),
+        let (next, end, max_bytes) = (self.next, self.end, MAX_READ.min(capacity - n_bytes));
+        let mut reader = self.reader.take()?;
+        Some(move || {
+            let stretch = reader.read(next, end, max_bytes);
+            (reader, stretch)
         })
     }
 
@@ -108,20 +112,5 @@ impl Backlog {
     /// Returns true if a record is on the disk and not in memory.
     pub(super) fn has(&self, sequence: u64) -> bool {
         (self.next..self.end).contains(&sequence)
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct ToRead {
-    reader: LogReader,
-    sequences: Range<u64>,
-    max_bytes: usize,
-}
-
-impl ToRead {
-    pub(super) fn read(mut self) -> (LogReader, io::Result<Stretch>) {
-        let Range { start, end } = self.sequences;
-        let stretch = self.reader.read(start, end, self.max_bytes);
-        (self.reader, stretch)
     }
 }

@@ -161,10 +161,9 @@ impl<P: Recipient> Delivery<P> {
             return;
         }
         self.unread_until = None;
-        let Some(to_read) = self.queue.to_read() else {
-            return;
-        };
-        self.reading.spawn_blocking(move || to_read.read());
+        if let Some(read) = self.queue.to_read() {
+            self.reading.spawn_blocking(read);
+        }
     }
 
     fn take_read(&mut self, (reader, read): (LogReader, io::Result<Stretch>)) {

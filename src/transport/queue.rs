@@ -8,6 +8,7 @@ mod journaled_scores;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
+use std::iter;
 use std::mem;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
@@ -560,15 +561,11 @@ impl State {
 
     fn remove(&mut self, is_gone: impl Fn(&QueuedRequest) -> bool) -> Vec<QueuedRequest> {
         let mut gone = Vec::new();
-        let mut left = VecDeque::new();
-        for entry in mem::take(&mut self.fresh) {
-            if is_gone(&entry) { gone.push(entry) } else { left.push_back(entry) }
-        }
-        self.fresh = left;
-        for later in self.busy_traces.values_mut() {
-            for entry in mem::take(later) {
-                if is_gone(&entry) { gone.push(entry) } else { later.push_back(entry) }
-            }
+        for queue in iter::once(&mut self.fresh).chain(self.busy_traces.values_mut()) {
+            let (removed, left): (VecDeque<_>, _) =
+                mem::take(queue).into_iter().partition(&is_gone);
+            gone.extend(removed);
+            *queue = left;
         }
         let held = self.held.extract_if(.., |(_, entry)| is_gone(entry));
         gone.extend(held.map(|(_, entry)| entry));

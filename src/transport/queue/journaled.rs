@@ -1,11 +1,13 @@
 //! A queue whose requests are in a journal. Memory contains the oldest requests, as many as fit;
 //! the delivery reads the others later.
 
+use std::io;
+
 use super::{OutboundRequest, Queue, QueueStage, Route, State};
 use crate::config::Signal;
 use crate::journal::{JournalLog, LogReader, Outlet, Stored, Stretch, Ticket};
 use crate::telemetry::ItemEvent;
-use crate::transport::backlog::{Backlog, ToRead};
+use crate::transport::backlog::Backlog;
 
 impl Queue {
     /// Stores all requests in `log`. The log's undelivered requests for `outlet` are delivered
@@ -49,8 +51,11 @@ impl Queue {
         self.shared.changed.notify_one();
     }
 
-    /// Returns the records to read, if the journal has undelivered records and memory has space.
-    pub(in crate::transport) fn to_read(&self) -> Option<ToRead> {
+    /// Returns a function that reads records, if the journal has undelivered ones and memory has
+    /// space.
+    pub(in crate::transport) fn to_read(
+        &self,
+    ) -> Option<impl FnOnce() -> (LogReader, io::Result<Stretch>) + use<>> {
         let mut state = self.state();
         let backlog = state.backlog.as_mut()?;
         backlog.begin_read(self.n_bytes(), self.capacity())

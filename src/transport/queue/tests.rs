@@ -402,7 +402,7 @@ async fn a_revision_never_overtakes_an_older_one_on_a_disk_that_refuses() {
     journal(4, 3).await;
     while order.len() < 4 {
         if let Some(to_read) = queue.to_read() {
-            let (reader, stretch) = to_read.read();
+            let (reader, stretch) = to_read();
             queue.return_reader(reader);
             queue.take_read(stretch.unwrap());
         }
