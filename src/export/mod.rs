@@ -215,8 +215,18 @@ impl Exporter {
             drain_begun: Notify::new(),
             telemetry: telemetry.clone(),
         });
-        let (tasks, exporter) = (ExportTasks::start(&shared, queues, scores), Self { shared });
-        Ok((exporter, tasks))
+        let (stop, stopped) = watch::channel(());
+        let mut batcher = JoinSet::new();
+        let started = tokio::time::Instant::now().into_std();
+        let heartbeat = telemetry.heartbeat("score batches", started);
+        batcher.spawn(run_batcher(shared.clone(), stopped, settings, heartbeat));
+        let tasks = ExportTasks {
+            shared: shared.clone(),
+            queues,
+            batcher,
+            stop,
+        };
+        Ok((Self { shared }, tasks))
     }
 
     /// Exports evaluations in all configured forms (some get no score span), and alarms as events,
@@ -224,13 +234,8 @@ impl Exporter {
     /// journal, marks the traces as judged once all their scores are journaled, delivered or
     /// dropped. Never waits: a full queue drops and counts its oldest scores.
     pub fn export(&self, judged: &Judged, explain: &Explain, now_unix_nanos: u64) {
-        let Judged {
-            evaluations,
-            alarms,
-            marks,
-            ..
-        } = judged;
-        let marks = marks.encode();
+        let (evaluations, alarms) = (&judged.evaluations, &judged.alarms);
+        let marks = judged.marks.encode();
         if evaluations.is_empty() && alarms.is_empty() && marks.is_none() {
             return;
         }
@@ -332,17 +337,12 @@ impl Exporter {
     /// Returns true if all queues of evaluations are at most half full, so that no queue drops
     /// scores soon.
     pub fn has_room(&self) -> bool {
-        let Shared {
-            signals,
-            backends,
-            printer,
-            ..
-        } = &*self.shared;
-        signals.iter().all(|signal| signal.queue.is_half_empty())
-            && backends.iter().all(|backend| backend.queue.is_half_empty())
-            && printer
-                .as_ref()
-                .is_none_or(|(_, printer)| printer.is_half_empty())
+        let shared = &*self.shared;
+        let of_signals = shared.signals.iter().map(|signal| &signal.queue);
+        let of_backends = shared.backends.iter().map(|backend| &backend.queue);
+        let printer = shared.printer.as_ref();
+        of_signals.chain(of_backends).all(Queue::is_half_empty)
+            && printer.is_none_or(|(_, printer)| printer.is_half_empty())
     }
 
     /// Uses the headers of `config` for all further requests. Only the headers may differ from the
@@ -417,10 +417,11 @@ impl Shared {
 async fn run_batcher(
     shared: Arc<Shared>,
     mut stopped: watch::Receiver<()>,
+    settings: Arc<Scores>,
     heartbeat: Heartbeat,
-    mut max_delay: Duration,
-    interval: Duration,
 ) {
+    let mut max_delay = settings.batch.max_delay.0;
+    let interval = settings.metrics.interval.0.max(MIN_INTERVAL);
     let mut flush_at = None;
     let mut metrics_at = tokio::time::Instant::now() + interval;
     loop {
@@ -465,29 +466,6 @@ async fn run_batcher(
 // === impl ExportTasks ===
 
 impl ExportTasks {
-    fn start(shared: &Arc<Shared>, queues: ScoreQueues, scores: &Scores) -> Self {
-        let (stop, stopped) = watch::channel(());
-        let started = tokio::time::Instant::now().into_std();
-        let heartbeat = shared.telemetry.heartbeat("score batches", started);
-        let max_delay = scores.batch.max_delay.0;
-        let interval = scores.metrics.interval.0.max(MIN_INTERVAL);
-        let shared = Arc::clone(shared);
-        let mut batcher = JoinSet::new();
-        batcher.spawn(run_batcher(
-            shared.clone(),
-            stopped,
-            heartbeat,
-            max_delay,
-            interval,
-        ));
-        Self {
-            shared,
-            queues,
-            batcher,
-            stop,
-        }
-    }
-
     /// Sends the open batches and the metrics now, and every later score immediately.
     pub fn begin_drain(&self) {
         self.shared.drain_begun.notify_one();

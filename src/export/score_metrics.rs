@@ -279,14 +279,10 @@ impl ScoreMetrics {
         // the SDK's start time.
         let bound = self.bound.lock();
         let mut request = ExportMetricsServiceRequest::from(&reader.collect());
-        for resource in &mut request.resource_metrics {
-            for metric in resource
-                .scope_metrics
-                .iter_mut()
-                .flat_map(|scope| &mut scope.metrics)
-            {
-                bound.write_start_times(metric);
-            }
+        let resources = request.resource_metrics.iter_mut();
+        let scopes = resources.flat_map(|resource| &mut resource.scope_metrics);
+        for metric in scopes.flat_map(|scope| &mut scope.metrics) {
+            bound.write_start_times(metric);
         }
         request
     }

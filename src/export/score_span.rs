@@ -52,16 +52,7 @@ pub(super) fn push(
 /// Returns the id of a score span: the first 8 bytes of SHA-256(trace id ‖ evaluated span id ‖
 /// criterion name ‖ the revision as 4 bytes, big-endian, unless it is 0). All versions and replicas
 /// compute the same id, so a score that is sent twice is one score.
-pub fn score_span_id(
-    trace_id: TraceId,
-    evaluated: SpanId,
-    criterion: &str,
-    revision: u32,
-) -> SpanId {
-    span_id_of(score_hash(trace_id, evaluated, criterion), revision)
-}
-
-fn span_id_of(mut hash: Sha256, revision: u32) -> SpanId {
+pub(super) fn span_id_of(mut hash: Sha256, revision: u32) -> SpanId {
     if revision > 0 {
         hash.update(revision.to_be_bytes());
     }
@@ -74,7 +65,7 @@ fn span_id_of(mut hash: Sha256, revision: u32) -> SpanId {
 }
 
 /// Returns the key under which a backend stores a score, equal for all revisions: the first 16
-/// bytes, in hex, of the digest that [`score_span_id`] computes for revision 0. The key is longer
+/// bytes, in hex, of the digest that [`span_id_of`] computes for revision 0. The key is longer
 /// than a span id because it must be unique among all traces. For a session the key is the
 /// verdict's id, because the last turn, to which the score belongs, may change.
 pub(super) fn score_key(evaluation: &Evaluation, evaluated: SpanId) -> String {
@@ -84,7 +75,7 @@ pub(super) fn score_key(evaluation: &Evaluation, evaluated: SpanId) -> String {
     hex(&hash.finalize()[..16])
 }
 
-fn score_hash(trace_id: TraceId, evaluated: SpanId, criterion: &str) -> Sha256 {
+pub(super) fn score_hash(trace_id: TraceId, evaluated: SpanId, criterion: &str) -> Sha256 {
     let mut hash = Sha256::new();
     hash.update(trace_id.as_bytes());
     hash.update(evaluated.to_bytes());
@@ -131,11 +122,9 @@ pub(super) fn copied_attributes(
     keys: &[String],
 ) {
     for key in keys {
-        let mut attributes_of_span = trajectory
-            .subject
-            .iter()
-            .flat_map(|subject| &subject.attributes);
-        let of_span = attributes_of_span
+        let subject = trajectory.subject.iter();
+        let of_span = subject
+            .flat_map(|subject| &subject.attributes)
             .find(|(of_span, _)| **of_span == *key.as_str())
             .map(|(_, value)| &**value);
         let value = of_span.or(match key.as_str() {
@@ -155,14 +144,11 @@ pub(super) fn copied_attributes(
 /// verdict. With `on_revision: none`, revisions become no spans.
 fn is_wanted(evaluation: &Evaluation, scores: &Scores) -> bool {
     if evaluation.revision > 0 {
-        match scores.span.on_revision {
-            OnRevision::None => return false,
-            OnRevision::NewSpan | OnRevision::SameId
-                if evaluation.previous.map(|previous| previous.verdict) != Some(Verdict::Pass) =>
-            {
-                return true;
-            }
-            OnRevision::NewSpan | OnRevision::SameId => {}
+        if scores.span.on_revision == OnRevision::None {
+            return false;
+        }
+        if evaluation.previous.map(|previous| previous.verdict) != Some(Verdict::Pass) {
+            return true;
         }
     }
     evaluation.verdict != Verdict::Pass
@@ -172,11 +158,8 @@ fn is_wanted(evaluation: &Evaluation, scores: &Scores) -> bool {
 
 /// Returns a number from 0 to 1 for a trace, by a hash of its id, because ids need not be random.
 fn share(trace_id: TraceId) -> f64 {
-    let digest = Sha256::digest(trace_id.as_bytes());
-    let head = digest
-        .iter()
-        .take(4)
-        .fold(0_u32, |head, byte| head << 8 | u32::from(*byte));
+    let [a, b, c, d, ..] = <[u8; 32]>::from(Sha256::digest(trace_id.as_bytes()));
+    let head = u32::from_be_bytes([a, b, c, d]);
     f64::from(head) / (f64::from(u32::MAX) + 1.0)
 }
 

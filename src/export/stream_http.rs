@@ -53,9 +53,8 @@ async fn scores(
         Err(detail) => return problem(StatusCode::SERVICE_UNAVAILABLE, &detail),
     };
     let accepts_events = |accept: &HeaderValue| {
-        accept
-            .to_str()
-            .is_ok_and(|accept| accept.contains("text/event-stream"))
+        let accept = accept.to_str();
+        accept.is_ok_and(|accept| accept.contains("text/event-stream"))
     };
     let format = if headers.get_all(header::ACCEPT).iter().any(accepts_events) {
         StreamFormat::Events

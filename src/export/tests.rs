@@ -26,7 +26,7 @@ use prost::Message;
 use serde_json::{Value, json};
 
 use super::score_line::{self, Look};
-use super::score_span::score_span_id;
+use super::score_span::{score_hash, span_id_of};
 use crate::config::{OnRevision, Scores, SpanScores, StatusOnFail};
 use fixture::{
     END, SECRET, SPAN_ID, TRACE_ID, call, criterion, event_request, fail, pass, previous, resource,
@@ -187,7 +187,7 @@ fn span_ids_are_those_of_an_independent_computation() {
     );
     for (name, revision, id) in expected {
         assert_eq!(
-            score_span_id(trace_id, span_id, name, revision).to_string(),
+            span_id_of(score_hash(trace_id, span_id, name), revision).to_string(),
             id,
             "{name} {revision}"
         );
