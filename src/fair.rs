@@ -261,11 +261,8 @@ impl EvictingBudget {
             if n_bytes <= self.max() && self.max_things.is_none_or(has_place) {
                 return true;
             }
-            let by = if self.max_things.is_some() {
-                ShareMeasure::Things
-            } else {
-                ShareMeasure::Bytes
-            };
+            let of_things = self.max_things.map(|_| ShareMeasure::Things);
+            let by = of_things.unwrap_or(ShareMeasure::Bytes);
             let Some(victim) = state.victim(newcomer, by) else {
                 return false;
             };

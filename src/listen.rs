@@ -143,19 +143,18 @@ impl Port {
         tls: Option<Arc<PortTls>>,
         slots: &Arc<ConnectionSlots>,
     ) -> Result<Self, BindError> {
-        match TcpListener::bind(address).await {
-            Ok(listener) => Ok(Self {
-                setting,
-                listener,
-                tls,
-                slots: slots.clone(),
-            }),
-            Err(error) => Err(BindError {
-                setting,
-                address,
-                error,
-            }),
-        }
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|error| BindError {
+            setting,
+            address,
+            error,
+        })?;
+        Ok(Self {
+            setting,
+            listener,
+            tls,
+            slots: slots.clone(),
+        })
     }
 
     pub fn setting(&self) -> &'static str {

@@ -4,6 +4,7 @@
 
 use std::future::ready;
 
+use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Version};
@@ -15,6 +16,7 @@ use crate::transport::grpc_path;
 
 use super::body::{self, Framing};
 use super::decompress::ACCEPTED;
+use super::http::respond;
 use super::memory_permit::MemoryPermit;
 use super::request_error::{RequestError, retry_after};
 use super::{Format, Receiver, RequestBody, ResponseBody};
@@ -37,11 +39,13 @@ pub(super) async fn answer<B: RequestBody>(
     let (head, mut body) = request.into_parts();
     if head.version < Version::HTTP_2 {
         receiver.misdirected("protocol", &head, NEEDS_HTTP_2);
-        return plain(StatusCode::HTTP_VERSION_NOT_SUPPORTED, NEEDS_HTTP_2);
+        let message = Bytes::from_static(NEEDS_HTTP_2.as_bytes());
+        return respond(StatusCode::HTTP_VERSION_NOT_SUPPORTED, None, message);
     }
     if head.method != Method::POST {
         receiver.misdirected("method", &head, NEEDS_POST);
-        let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, NEEDS_POST);
+        let message = Bytes::from_static(NEEDS_POST.as_bytes());
+        let mut response = respond(StatusCode::METHOD_NOT_ALLOWED, None, message);
         response
             .headers_mut()
             .insert(ALLOW, HeaderValue::from_static("POST"));
@@ -103,15 +107,4 @@ fn status(error: &RequestError) -> Status {
         ),
         None => Status::new(error.code(), error.message()),
     }
-}
-
-/// Returns an answer to a client that does not speak gRPC.
-fn plain(status: StatusCode, message: &'static str) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::from(message));
-    *response.status_mut() = status;
-    response.headers_mut().insert(
-        CONTENT_TYPE,
-        HeaderValue::from_static("text/plain; charset=utf-8"),
-    );
-    response
 }

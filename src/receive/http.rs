@@ -157,7 +157,12 @@ fn failure(
     response
 }
 
-fn respond(status: StatusCode, format: Option<Format>, data: Bytes) -> Response<ResponseBody> {
+/// Returns an answer in this format, or in plain text.
+pub(super) fn respond(
+    status: StatusCode,
+    format: Option<Format>,
+    data: Bytes,
+) -> Response<ResponseBody> {
     let media_type = match format {
         Some(Format::Protobuf) => "application/x-protobuf",
         Some(Format::Json) => "application/json",

@@ -116,17 +116,6 @@ impl Settings {
         // A request that could never fit is answered "too large". If the answer were "no memory",
         // its sender would retry forever.
         let writes_topic = budgets.kafka.get() > 0;
-        let of_destination = match (forwards, &journal.directory) {
-            (true, None) => Some((
-                largest_request(&budgets.forward_queue),
-                "half of `forward.queue.max_size`",
-            )),
-            (_, Some(_)) if forwards || writes_topic => Some((
-                journal.largest_request().into(),
-                "half of `journal.max_size`",
-            )),
-            _ => None,
-        };
         let mut sizes = vec![
             (
                 otlp.max_request_size.0.into(),
@@ -137,7 +126,13 @@ impl Settings {
                 "all of `receivers.otlp.max_in_flight`",
             ),
         ];
-        sizes.extend(of_destination);
+        if journal.directory.is_some() && (forwards || writes_topic) {
+            let limit = journal.largest_request().into();
+            sizes.push((limit, "half of `journal.max_size`"));
+        } else if forwards {
+            let limit = largest_request(&budgets.forward_queue);
+            sizes.push((limit, "half of `forward.queue.max_size`"));
+        }
         if writes_topic {
             // Allow only the share that one record may use, because one record may have all spans
             // of the request.
