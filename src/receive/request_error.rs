@@ -34,31 +34,30 @@ pub(super) enum RequestError {
 impl RequestError {
     /// Returns the label of the counters.
     pub(super) fn reason(&self) -> &'static str {
-        match self {
-            Self::Malformed(_) => "malformed",
-            Self::TooLarge(_) | Self::Refused(QueueRefusal::TooLarge { .. }) => "too_large",
-            Self::Unsupported(_) => "unsupported",
-            Self::Interrupted(_) => "broken",
-            Self::InFlightFull => "in_flight_full",
-            Self::TooSlow => "slow",
-            Self::Refused(QueueRefusal::Full) => "queue_full",
-            Self::Refused(QueueRefusal::JournalFull) => "journal_full",
-            Self::Refused(QueueRefusal::DiskFull) => "disk_full",
-            Self::Refused(QueueRefusal::DiskFailed) => "disk_error",
-            Self::Refused(QueueRefusal::Draining) => "draining",
-        }
+        self.kind().0
     }
 
     pub(super) fn code(&self) -> Code {
+        self.kind().1
+    }
+
+    fn kind(&self) -> (&'static str, Code) {
         match self {
-            Self::Malformed(_) | Self::Interrupted(_) => Code::InvalidArgument,
+            Self::Malformed(_) => ("malformed", Code::InvalidArgument),
             // Without RetryInfo, this status means "do not retry"; OUT_OF_RANGE, tonic's own
             // answer, would be retried forever.
             Self::TooLarge(_) | Self::Refused(QueueRefusal::TooLarge { .. }) => {
-                Code::ResourceExhausted
+                ("too_large", Code::ResourceExhausted)
             }
-            Self::Unsupported(_) => Code::Unimplemented,
-            Self::InFlightFull | Self::TooSlow | Self::Refused(_) => Code::Unavailable,
+            Self::Unsupported(_) => ("unsupported", Code::Unimplemented),
+            Self::Interrupted(_) => ("broken", Code::InvalidArgument),
+            Self::InFlightFull => ("in_flight_full", Code::Unavailable),
+            Self::TooSlow => ("slow", Code::Unavailable),
+            Self::Refused(QueueRefusal::Full) => ("queue_full", Code::Unavailable),
+            Self::Refused(QueueRefusal::JournalFull) => ("journal_full", Code::Unavailable),
+            Self::Refused(QueueRefusal::DiskFull) => ("disk_full", Code::Unavailable),
+            Self::Refused(QueueRefusal::DiskFailed) => ("disk_error", Code::Unavailable),
+            Self::Refused(QueueRefusal::Draining) => ("draining", Code::Unavailable),
         }
     }
 
