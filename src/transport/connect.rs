@@ -104,13 +104,8 @@ fn connector(
     telemetry: &Arc<Telemetry>,
 ) -> Result<Connector, TransportError> {
     let fault = |fault| TransportError::new(destination, fault);
-    let unused;
-    let client_tls = if destination.endpoint.tls {
-        &destination.tls
-    } else {
-        unused = ClientTls::unused();
-        &unused
-    };
+    let unused = ClientTls::unused();
+    let client_tls = if destination.endpoint.tls { &destination.tls } else { &unused };
     // The TLS configuration reloads certificate files when they change.
     let config = tls::client_config(client_tls, telemetry).map_err(|it| fault(it.to_string()))?;
     let mut builder = HttpsConnectorBuilder::new()

@@ -50,9 +50,8 @@ pub struct Delivery<P = Client> {
     attempts: JoinSet<DeliveryOutcome>,
     /// Attempts in flight: at most [`Recipient::max_concurrency`], and a probe.
     in_flight: Vec<InFlight>,
-    rejections: Throttled,
-    delays: Throttled,
-    refusals: Throttled<&'static str>,
+    /// Limits the log lines about requests, by their reason.
+    lines: Throttled<&'static str>,
     /// The stage of the queue when the loop last read it.
     stage: QueueStage,
     /// The queue of the spans to which this queue's requests refer. Until that queue has delivered
@@ -62,7 +61,6 @@ pub struct Delivery<P = Client> {
     reading: JoinSet<(LogReader, io::Result<Stretch>)>,
     /// Earliest time of the next read of the journal, after a failed read.
     unread_until: Option<Instant>,
-    unread: Throttled,
 }
 
 #[derive(Debug)]
@@ -93,14 +91,11 @@ impl<P: Recipient> Delivery<P> {
             answers,
             attempts: JoinSet::new(),
             in_flight: Vec::new(),
-            rejections: Throttled::default(),
-            delays: Throttled::default(),
-            refusals: Throttled::default(),
+            lines: Throttled::default(),
             stage: QueueStage::Open,
             spans: None,
             reading: JoinSet::new(),
             unread_until: None,
-            unread: Throttled::default(),
         }
     }
 
@@ -178,7 +173,7 @@ impl<P: Recipient> Delivery<P> {
             Err(error) => {
                 let now = now();
                 self.unread_until = Some(now + UNREAD_RETRY);
-                if self.unread.ready((), now).is_some() {
+                if self.lines.ready("unread", now).is_some() {
                     let why = error.to_string();
                     JournalUnread { why }.emit();
                 }
@@ -255,7 +250,7 @@ impl<P: Recipient> Delivery<P> {
         // Two failures may be a brief disruption.
         if self.pacer.is_up()
             && entry.n_failures > 2
-            && let Some(n_suppressed) = self.delays.ready((), now)
+            && let Some(n_suppressed) = self.lines.ready("delayed", now)
         {
             RequestDelayed {
                 origin: self.origin(),
@@ -291,7 +286,7 @@ impl<P: Recipient> Delivery<P> {
                 let n_rejected = n_rejected.min(n_items);
                 self.count(signal, n_items - n_rejected, n_rejected);
                 if (n_rejected > 0 || message.is_some())
-                    && let Some(n_suppressed) = self.rejections.ready((), now)
+                    && let Some(n_suppressed) = self.lines.ready("partly_rejected", now)
                 {
                     let message = message.unwrap_or_default();
                     PartlyRejected {
@@ -355,7 +350,7 @@ impl<P: Recipient> Delivery<P> {
             .accounting()
             .count(signal, n_items, ItemEvent::Dropped(reason));
         self.queue.finish(entry);
-        if let Some(n_suppressed) = self.refusals.ready(reason, now) {
+        if let Some(n_suppressed) = self.lines.ready(reason, now) {
             RequestRefused {
                 origin: self.origin(),
                 signal: signal.as_str(),

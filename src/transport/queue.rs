@@ -420,18 +420,13 @@ impl Queue {
         for ((body, n_items), ticket) in halves.into_iter().zip(tickets).rev() {
             state.next_order.1 += 1;
             let order = (seq, state.next_order.1);
-            state.fresh.push_front(QueuedRequest {
-                order,
-                request: OutboundRequest {
-                    body,
-                    n_items,
-                    ..whole.clone()
-                },
-                n_failures: 0,
-                spans_end: None,
-                unknown_since: None,
-                ticket,
-            });
+            let request = OutboundRequest {
+                body,
+                n_items,
+                ..whole.clone()
+            };
+            let half = QueuedRequest::new(order, request, ticket);
+            state.fresh.push_front(half);
         }
     }
 
@@ -459,14 +454,8 @@ impl Queue {
             request.charge = Some(Arc::new(charge));
         }
         state.next_order.0 += 1;
-        state.fresh.push_back(QueuedRequest {
-            order: state.next_order,
-            request,
-            n_failures: 0,
-            spans_end: None,
-            unknown_since: None,
-            ticket,
-        });
+        let entry = QueuedRequest::new(state.next_order, request, ticket);
+        state.fresh.push_back(entry);
         self.moved();
     }
 
@@ -579,6 +568,17 @@ impl State {
 }
 
 impl QueuedRequest {
+    fn new(order: EntryOrder, request: OutboundRequest, ticket: Ticket) -> Self {
+        Self {
+            order,
+            request,
+            n_failures: 0,
+            spans_end: None,
+            unknown_since: None,
+            ticket,
+        }
+    }
+
     /// Records an answer that the peer does not have the request's span. Returns the time since the
     /// first such answer after `spans`, the queue of spans, had delivered the span.
     pub(super) fn unknown_for(&mut self, spans: Option<&Queue>, now: Instant) -> Duration {
