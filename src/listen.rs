@@ -174,25 +174,20 @@ impl Port {
         heartbeat: Heartbeat,
         telemetry: Arc<Telemetry>,
     ) {
-        let Self {
-            setting,
-            listener,
-            tls,
-            slots,
-        } = self;
+        let (setting, listener) = (self.setting, self.listener);
         if let Ok(address) = listener.local_addr() {
             Listening {
                 setting,
                 address,
-                tls: tls.is_some(),
+                tls: self.tls.is_some(),
             }
             .emit(&telemetry);
         }
         let served = Arc::new(ServedPort {
             setting,
-            http: [WINDOW, WIDE_WINDOW].map(|window| http(window, slots.limits.streams)),
-            slots,
-            tls,
+            http: [WINDOW, WIDE_WINDOW].map(|window| http(window, self.slots.limits.streams)),
+            slots: self.slots,
+            tls: self.tls,
             handler,
             telemetry,
         });
@@ -296,7 +291,7 @@ impl ServedPort {
         self: Arc<Self>,
         stream: TcpStream,
         peer: IpAddr,
-        closing: watch::Receiver<bool>,
+        mut closing: watch::Receiver<bool>,
     ) {
         let (setting, telemetry) = (self.setting, &self.telemetry);
         let Some(slot) = self.slots.admit(peer, self.tls.is_some()) else {
@@ -304,18 +299,29 @@ impl ServedPort {
         };
         let open = ConnectionOpened { setting }.emit(telemetry);
         let http = &self.http[usize::from(slot.is_wide)];
-        let mut ending = Ending { slot, closing };
+        // Ends when the port closes or another connection needs the slot, with `true` in the second
+        // case.
+        let mut ending = pin!(async {
+            tokio::select! {
+                () = slot.evicted() => true,
+                // If the port was dropped, its connections are closed, too.
+                _ = closing.wait_for(|closing| *closing) => false,
+            }
+        });
         // A response is a few small frames, and waiting to fill a packet would only delay it. If
         // the option cannot be set, the socket works without it.
         let _ = stream.set_nodelay(true);
         let handler = Arc::clone(&self.handler);
         let is_evicted = match &self.tls {
-            None => serve_http(http, &mut ending, Box::new(stream), handler, peer, false).await,
+            None => {
+                let io = Box::new(stream);
+                serve_http(http, slot.clone(), ending, io, handler, peer, false).await
+            }
             Some(tls) => {
                 let handshake = TlsAcceptor::from(tls.current()).accept(stream);
                 let shaken = tokio::select! {
                     shaken = time::timeout(HANDSHAKE_TIMEOUT, handshake) => shaken,
-                    is_evicted = ending.begins() => {
+                    is_evicted = &mut ending => {
                         if is_evicted {
                             ConnectionEvicted { setting, peer }.emit(telemetry);
                         }
@@ -328,7 +334,7 @@ impl ServedPort {
                         // Rustls stores a certificate only after verifying it.
                         let certified = stream.get_ref().1.peer_certificates().is_some();
                         let io = Box::new(stream);
-                        serve_http(http, &mut ending, io, handler, peer, certified).await
+                        serve_http(http, slot.clone(), ending, io, handler, peer, certified).await
                     }
                     Err(error) => {
                         let error = error.to_string();
@@ -342,24 +348,6 @@ impl ServedPort {
             ConnectionEvicted { setting, peer }.emit(telemetry);
         }
         drop(open);
-    }
-}
-
-/// The signals that end a connection before its peer closes it.
-struct Ending {
-    slot: Arc<ConnectionSlot>,
-    closing: watch::Receiver<bool>,
-}
-
-impl Ending {
-    /// Waits until the port closes or another connection needs the slot. Returns `true` in the
-    /// second case.
-    async fn begins(&mut self) -> bool {
-        tokio::select! {
-            () = self.slot.evicted() => true,
-            // If the port was dropped, its connections are closed, too.
-            _ = self.closing.wait_for(|closing| *closing) => false,
-        }
     }
 }
 
@@ -392,13 +380,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 /// Serves a connection to its end. Returns `true` if the connection was evicted.
 async fn serve_http(
     http: &auto::Builder<TokioExecutor>,
-    ending: &mut Ending,
+    slot: Arc<ConnectionSlot>,
+    ending: impl Future<Output = bool>,
     io: Box<dyn Stream>,
     handler: Handler,
     peer: IpAddr,
     certified: bool,
 ) -> bool {
-    let slot = ending.slot.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let extensions = request.extensions_mut();
         extensions.insert(PeerAddress(peer));
@@ -423,7 +411,7 @@ async fn serve_http(
     // interrupted.
     let is_evicted = tokio::select! {
         _ = served.as_mut() => return false,
-        is_evicted = ending.begins() => is_evicted,
+        is_evicted = ending => is_evicted,
     };
     served.as_mut().graceful_shutdown();
     // An evicted connection can only say that it ends, because its slot is used again. The caller

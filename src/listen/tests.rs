@@ -361,12 +361,11 @@ async fn pipelined_requests_wait_for_the_answers_before_them() {
     let (mut client, server) = duplex(64 << 10);
     let peer = IpAddr::from([127, 0, 0, 1]);
     let slot = slots().admit(peer, false).unwrap();
-    let (_closing, closing) = watch::channel(false);
-    let mut ending = Ending { slot, closing };
     let (server, handler) = (Box::new(server), handler(service));
+    let never = std::future::pending();
     let serving =
         tokio::spawn(
-            async move { serve_http(&http, &mut ending, server, handler, peer, false).await },
+            async move { serve_http(&http, slot, never, server, handler, peer, false).await },
         );
     let requests = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".repeat(1_000);
     // The first answers fill the duplex stream's buffer; then the server stops reading.
