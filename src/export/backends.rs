@@ -40,24 +40,15 @@ impl Backend {
 }
 
 fn outbound(trace_id: TraceId, request: WriterRequest) -> OutboundRequest {
-    let targets = request.targets.into_iter().map(|target| {
-        let method = if target.method == "PATCH" { Method::PATCH } else { Method::POST };
-        ApiTarget {
-            method,
-            path: target.path,
-        }
+    let targets = request.targets.into_iter().map(|target| ApiTarget {
+        method: if target.method == "PATCH" { Method::PATCH } else { Method::POST },
+        path: target.path,
     });
+    let (targets, n_items) = (targets.collect(), request.n_evaluations as u64);
     // A request to an API has no OTLP signal. It gets the signal of traces, because a score belongs
     // to a trace.
     OutboundRequest {
-        route: Route::Api {
-            trace_id,
-            targets: targets.collect(),
-        },
-        ..OutboundRequest::otlp(
-            Signal::Traces,
-            Bytes::from(request.body),
-            request.n_evaluations as u64,
-        )
+        route: Route::Api { trace_id, targets },
+        ..OutboundRequest::otlp(Signal::Traces, Bytes::from(request.body), n_items)
     }
 }

@@ -98,17 +98,10 @@ impl Accounting for ScoreAccounting {
         }
     }
 
-    fn restored(&self, counts: SignalCounts) {
-        let n_items = counts.iter().sum();
-        if n_items > 0 {
-            self.count(Signal::Traces, n_items, ItemEvent::Restored);
-        }
-    }
-
-    fn damaged(&self, counts: SignalCounts) {
-        let event = ItemEvent::Dropped("damaged");
-        let damaged = LANES.into_iter().zip(counts);
-        for (shape, n_items) in damaged.filter(|(_, n_items)| *n_items > 0) {
+    /// Counts the items of all lanes.
+    fn count_all(&self, counts: SignalCounts, event: ItemEvent) {
+        let found = LANES.into_iter().zip(counts);
+        for (shape, n_items) in found.filter(|(_, n_items)| *n_items > 0) {
             ScoresCounted {
                 shape,
                 n_items,

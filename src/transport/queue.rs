@@ -30,14 +30,7 @@ pub use super::request::{ApiTarget, OutboundRequest, Route};
 
 pub trait Accounting: Debug + Send + Sync {
     fn count(&self, signal: Signal, n_items: u64, event: ItemEvent);
-    /// Undelivered items were found in the journal.
-    fn restored(&self, counts: SignalCounts) {
-        self.count_all(counts, ItemEvent::Restored);
-    }
-    /// Journaled items were dropped because they are damaged.
-    fn damaged(&self, counts: SignalCounts) {
-        self.count_all(counts, ItemEvent::Dropped("damaged"));
-    }
+    /// Counts items that were found in the journal.
     fn count_all(&self, counts: SignalCounts, event: ItemEvent) {
         for (signal, n_items) in Signal::ALL.into_iter().zip(counts) {
             if n_items > 0 {
@@ -289,17 +282,11 @@ impl Queue {
     }
 
     fn drop_for_room(&self, entry: QueuedRequest) {
-        let QueuedRequest {
-            request, ticket, ..
-        } = entry;
-        let accounting = &self.shared.accounting;
-        accounting.count(
-            request.signal,
-            request.n_items,
-            ItemEvent::Dropped("queue_full"),
-        );
-        ticket.done();
-        drop(request);
+        let (signal, n_items) = (entry.request.signal, entry.request.n_items);
+        let event = ItemEvent::Dropped("queue_full");
+        self.shared.accounting.count(signal, n_items, event);
+        entry.ticket.done();
+        drop(entry.request);
         self.moved();
     }
 
@@ -409,21 +396,15 @@ impl Queue {
     /// Enqueues the two halves of a request before all other requests without an attempt. The
     /// halves share the request's charge.
     pub(super) fn replace(&self, entry: QueuedRequest, halves: [(Bytes, u64); 2]) {
-        let QueuedRequest {
-            order: (seq, _),
-            request: whole,
-            ticket,
-            ..
-        } = entry;
-        let tickets = [ticket.split(), ticket];
+        let tickets = [entry.ticket.split(), entry.ticket];
         let mut state = self.state();
         for ((body, n_items), ticket) in halves.into_iter().zip(tickets).rev() {
             state.next_order.1 += 1;
-            let order = (seq, state.next_order.1);
+            let order = (entry.order.0, state.next_order.1);
             let request = OutboundRequest {
                 body,
                 n_items,
-                ..whole.clone()
+                ..entry.request.clone()
             };
             let half = QueuedRequest::new(order, request, ticket);
             state.fresh.push_front(half);

@@ -20,8 +20,8 @@ impl Queue {
         log.when_open(Box::new(move |opened| {
             let accounting = &queue.shared.accounting;
             let [restored, damaged] = opened.n_waiting(outlet);
-            accounting.restored(restored);
-            accounting.damaged(damaged);
+            accounting.count_all(restored, ItemEvent::Restored);
+            accounting.count_all(damaged, ItemEvent::Dropped("damaged"));
             if let Some(backlog) = &mut queue.state().backlog {
                 backlog.opened(opened);
             }
@@ -69,26 +69,22 @@ impl Queue {
 
     /// Enqueues the records that were read.
     pub(in crate::transport) fn take_read(&self, stretch: Stretch) {
-        let Stretch {
-            records,
-            next,
-            damage,
-        } = stretch;
         let mut state = self.state();
         let Some(backlog) = &state.backlog else {
             return;
         };
         let (log, outlet) = (backlog.log.clone(), backlog.outlet);
         let accounting = &self.shared.accounting;
-        for (lost, damage) in damage {
-            accounting.damaged(match outlet {
+        for (lost, damage) in stretch.damage {
+            let counts = match outlet {
                 // The lanes report damage once for all of them.
                 Outlet::Lane(_) => damage.counts,
                 _ => outlet.counts(&damage.counts),
-            });
+            };
+            accounting.count_all(counts, ItemEvent::Dropped("damaged"));
             log.consume(outlet, lost);
         }
-        for record in records {
+        for record in stretch.records {
             let backlog = state.backlog.as_ref();
             // The log may have evicted the record in the meantime.
             let known = backlog.filter(|backlog| backlog.has(record.sequence));
@@ -100,9 +96,9 @@ impl Queue {
             }
         }
         if let Some(backlog) = &state.backlog {
-            backlog.skip_to(next);
+            backlog.skip_to(stretch.next);
         }
-        state.read_up_to(next);
+        state.read_up_to(stretch.next);
     }
 
     fn enqueue_read(&self, state: &mut State, record: Stored, outlet: Outlet, ticket: Ticket) {
