@@ -27,11 +27,7 @@ pub(super) fn push(
 /// Writes the fields of `opentelemetry.proto.logs.v1.LogRecord`. The conventions require that the
 /// event's parent is the judged span; the body stays empty, because attributes contain all values.
 fn record(out: &mut Vec<u8>, evaluation: &Evaluation, scores: &Scores, observed_unix_nanos: u64) {
-    let Evaluation {
-        criterion,
-        trajectory,
-        ..
-    } = evaluation;
+    let (criterion, trajectory) = (&evaluation.criterion, &evaluation.trajectory);
     let (severity_number, severity_text) = severity(evaluation.verdict);
     write::fixed64(out, log_record::TIME, score_time(trajectory));
     write::uint(out, log_record::SEVERITY_NUMBER, severity_number);

@@ -59,11 +59,7 @@ impl Colour {
 /// may be null; `severity` is present only if the criterion has one, `final` and `verdict_id` only
 /// if it raises alarms or judges sessions, and `error` only with the label `error`.
 pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
-    let Evaluation {
-        criterion,
-        trajectory,
-        ..
-    } = evaluation;
+    let (criterion, trajectory) = (&evaluation.criterion, &evaluation.trajectory);
     let mut line = run_json(trajectory);
     // Put the calls last, because there can be many.
     let calls = ["completeness", "n_calls", "calls"].map(|key| (key, line.shift_remove(key)));

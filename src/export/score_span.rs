@@ -171,12 +171,7 @@ fn span(
     scores: &Scores,
     explain: &Explain,
 ) {
-    let Evaluation {
-        criterion,
-        trajectory,
-        revision,
-        ..
-    } = evaluation;
+    let (criterion, trajectory) = (&evaluation.criterion, &evaluation.trajectory);
     let trace_id = trajectory.trace_id;
     // The final verdict may be about the same span as the alarm, and needs a separate id.
     let of_alarm = if evaluation.stage == Stage::Alarm { "\0alarm" } else { "" };
@@ -198,8 +193,12 @@ fn span(
     write::bytes(
         out,
         span::SPAN_ID,
-        &id_of(if scores.span.on_revision == OnRevision::SameId { 0 } else { *revision })
-            .to_bytes(),
+        &id_of(if scores.span.on_revision == OnRevision::SameId {
+            0
+        } else {
+            evaluation.revision
+        })
+        .to_bytes(),
     );
     write::bytes(out, span::TRACE_STATE, subject.trace_state.as_bytes());
     write::bytes(out, span::PARENT_SPAN_ID, &subject.span_id.to_bytes());
@@ -259,11 +258,7 @@ fn span(
 }
 
 fn attributes(out: &mut Vec<u8>, evaluation: &Evaluation, scores: &Scores, explain: &Explain) {
-    let Evaluation {
-        criterion,
-        trajectory,
-        ..
-    } = evaluation;
+    let (criterion, trajectory) = (&evaluation.criterion, &evaluation.trajectory);
     let mut attributes = Attributes::new(out, span::ATTRIBUTES);
     attributes.text("gen_ai.operation.name", "evaluation");
     evaluation_attributes(&mut attributes, evaluation);

@@ -292,33 +292,26 @@ impl<'a> MessageBuffer<'a> {
         Ok(())
     }
 
-    async fn finish(self) -> Result<BufferedMessage, RequestError> {
-        let Self {
-            limits,
-            mut permit,
-            encoding,
-            first,
-            bytes,
-            mapped,
-            ..
-        } = self;
+    async fn finish(mut self) -> Result<BufferedMessage, RequestError> {
         if self.framed && self.announced.is_some_and(|it| self.n_received < it) {
             return Err(RequestError::Malformed(
                 "the message ends early; it was truncated in transit".to_owned(),
             ));
         }
-        let message = match mapped {
+        let message = match self.mapped {
             Some(mapped) => mapped.into_bytes(),
-            None if !bytes.is_empty() => fitted(bytes),
-            None if first.len() < COPY_BELOW => Bytes::copy_from_slice(&first),
-            None => first,
+            None if !self.bytes.is_empty() => fitted(self.bytes),
+            None if self.first.len() < COPY_BELOW => Bytes::copy_from_slice(&self.first),
+            None => self.first,
         };
-        let bytes = if encoding == Encoding::Identity {
+        let bytes = if self.encoding == Encoding::Identity {
             message
         } else {
-            fitted(encoding.decompress(&message, limits, &mut permit).await?)
+            let (limits, permit) = (self.limits, &mut self.permit);
+            fitted(self.encoding.decompress(&message, limits, permit).await?)
         };
-        permit.shrink_to(bytes.len());
+        self.permit.shrink_to(bytes.len());
+        let permit = self.permit;
         Ok(BufferedMessage { bytes, permit })
     }
 }

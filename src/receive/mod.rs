@@ -353,21 +353,16 @@ impl Receiver {
         } else {
             validating()
         };
-        let ValidatedMessage {
-            body,
-            permit,
-            n_items,
-            n_scores,
-            mut batch,
-        } = validated?;
-        batch.peer = peer;
-        if body.len() > self.settings.limits.max_size() {
+        let mut valid = validated?;
+        valid.batch.peer = peer;
+        let n_items = valid.n_items;
+        if valid.body.len() > self.settings.limits.max_size() {
             return Err((self.settings.limits.too_large(), n_items));
         }
-        if n_scores > 0 {
+        if valid.n_scores > 0 {
             ScoresReceived {
                 signal: signal.as_str(),
-                n_items: n_scores,
+                n_items: valid.n_scores,
                 action: scores.as_str(),
             }
             .emit(&self.telemetry);
@@ -378,10 +373,10 @@ impl Receiver {
             _ => {
                 let offered = self.intake.offer(Received {
                     signal,
-                    body,
+                    body: valid.body,
                     n_items,
                     headers: self.passed(headers),
-                    batch,
+                    batch: valid.batch,
                 });
                 match offered {
                     Ok(Acknowledgement::Now) => Ok(()),
@@ -393,7 +388,7 @@ impl Receiver {
                 }
             }
         };
-        drop(permit);
+        drop(valid.permit);
         result.map_err(|refusal| (RequestError::Refused(refusal), n_items))
     }
 
