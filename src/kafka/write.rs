@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::client::{Failure, Producer};
 use super::split::{Placed, TopicRecord, place};
-use crate::config::{Backoff, Bound, Config, Kafka, KafkaWrite, Signal};
+use crate::config::{Backoff, Bound, Config, Kafka, Signal};
 use crate::journal::{JournalLog, Outlet};
 use crate::sync::Mutex;
 use crate::telemetry::{Telemetry, WritingToKafka};
@@ -96,24 +96,21 @@ impl Debug for TopicWriter {
 impl TopicWriter {
     async fn write(self: &Arc<Self>, request: OutboundRequest) -> Result<DeliveryOutcome, Failure> {
         let n_partitions = self.n_partitions().await?;
+        let Some(placed) = self.place(request.body.clone(), n_partitions).await else {
+            return Ok(DeliveryOutcome::Refused {
+                reason: "malformed",
+                why: "the request is not valid protobuf".to_owned(),
+            });
+        };
         let Placed {
             records,
             n_without_id,
-        } = match self.place(request.body.clone(), n_partitions).await {
-            Ok(placed) => placed,
-            Err(why) => {
-                return Ok(DeliveryOutcome::Refused {
-                    reason: "malformed",
-                    why,
-                });
-            }
-        };
-        let Sent {
-            n_taken,
-            left,
-            failure,
-        } = self.send(records).await;
-        let Some(failure) = failure else {
+        } = placed;
+        let records = records.into_iter();
+        let records: Vec<_> = records.flat_map(|it| fitting(it, self.limit())).collect();
+        let n_records = records.len();
+        let (left, failures): (Vec<_>, Vec<_>) = self.send(records).await.into_iter().unzip();
+        let Some(failure) = failures.into_iter().next() else {
             return Ok(DeliveryOutcome::Delivered {
                 n_rejected: n_without_id,
                 message: (n_without_id > 0)
@@ -124,7 +121,7 @@ impl TopicWriter {
             // The topic may have been recreated with another number of partitions.
             *self.partitions.lock() = None;
         }
-        if n_taken == 0 && n_without_id == 0 {
+        if left.len() == n_records && n_without_id == 0 {
             return Err(failure);
         }
         // Concatenated encoded messages are one message that contains all their items.
@@ -151,40 +148,29 @@ impl TopicWriter {
         Ok(n)
     }
 
-    async fn place(&self, body: Bytes, n_partitions: i32) -> Result<Placed, String> {
-        let KafkaWrite {
-            partitioner,
-            records,
-            ..
-        } = &self.config.write;
-        let (partitioner, records) = (*partitioner, *records);
+    /// Returns `None` if the request is malformed.
+    async fn place(&self, body: Bytes, n_partitions: i32) -> Option<Placed> {
+        let (records, partitioner) = (self.config.write.records, self.config.write.partitioner);
         let is_slow = body.len() >= SLOW_TO_SPLIT;
-        let place = move || place(&body, records, partitioner, n_partitions);
-        let placed = if is_slow {
-            tokio::task::spawn_blocking(place)
-                .await
-                .map_err(|error| error.to_string())?
-        } else {
-            place()
-        };
-        placed.map_err(|_| "the request is not valid protobuf".to_owned())
+        let place = move || place(&body, records, partitioner, n_partitions).ok();
+        if is_slow { tokio::task::spawn_blocking(place).await.ok()? } else { place() }
+    }
+
+    /// Returns the maximum size of a record. A record that is larger than the library's whole
+    /// buffer would never fit.
+    fn limit(&self) -> usize {
+        self.config.write.max_message_size.0.min(self.buffer)
     }
 
     /// Sends all records together and waits until the brokers have acknowledged them or the library
-    /// has given up.
-    async fn send(&self, records: Vec<TopicRecord>) -> Sent {
-        let max_message_size = self.config.write.max_message_size.0;
-        // A record that is larger than the library's whole buffer would never fit.
-        let limit = max_message_size.min(self.buffer);
-        let mut in_flight = Vec::with_capacity(records.len());
-        let mut outcome = Sent::default();
-        for record in records
-            .into_iter()
-            .flat_map(|record| fitting(record, limit))
-        {
+    /// has given up. Returns the records that were not acknowledged, each with the reason.
+    async fn send(&self, records: Vec<TopicRecord>) -> Vec<(TopicRecord, Failure)> {
+        let limit = self.limit();
+        let (mut in_flight, mut left) = (Vec::with_capacity(records.len()), Vec::new());
+        for record in records {
             let handed_over = if record.value.len() > limit {
                 let n_bytes = record.value.len();
-                let setting = if limit == max_message_size {
+                let setting = if limit == self.config.write.max_message_size.0 {
                     "`kafka.write.max_message_size`"
                 } else {
                     "a quarter of `kafka.write.queue.max_size`"
@@ -203,34 +189,15 @@ impl TopicWriter {
             };
             match handed_over {
                 Ok(sent) => in_flight.push((record, sent)),
-                Err(failure) => outcome.failed(record, failure),
+                Err(failure) => left.push((record, failure)),
             }
         }
         for (record, sent) in in_flight {
-            match self.producer.finish(sent).await {
-                Ok(()) => outcome.n_taken += 1,
-                Err(failure) => outcome.failed(record, failure),
+            if let Err(failure) = self.producer.finish(sent).await {
+                left.push((record, failure));
             }
         }
-        outcome
-    }
-}
-
-/// The result of one attempt.
-#[derive(Default)]
-struct Sent {
-    /// Number of records that the brokers have acknowledged.
-    n_taken: u64,
-    /// Records that the brokers have not acknowledged.
-    left: Vec<TopicRecord>,
-    /// The reason why the first of `left` was not accepted.
-    failure: Option<Failure>,
-}
-
-impl Sent {
-    fn failed(&mut self, record: TopicRecord, failure: Failure) {
-        self.left.push(record);
-        self.failure.get_or_insert(failure);
+        left
     }
 }
 
@@ -265,31 +232,17 @@ impl Recipient for Arc<TopicWriter> {
 
 /// Returns the record. If it exceeds the limit, returns parts of it that fit or have a single span.
 fn fitting(record: TopicRecord, limit: usize) -> Vec<TopicRecord> {
-    if record.value.len() <= limit {
+    let is_too_large = record.value.len() > limit;
+    let split = || split(Signal::Traces, &record.value, record.n_spans);
+    let Some(halves) = is_too_large.then(split).flatten() else {
         return vec![record];
-    }
-    let (partition, key) = (record.partition, record.key);
-    let value = Bytes::from(record.value);
-    match split(Signal::Traces, &value, record.n_spans) {
-        Some(halves) => halves
-            .into_iter()
-            .flat_map(|(half, n_spans)| {
-                let half = TopicRecord {
-                    partition,
-                    key,
-                    value: half.to_vec(),
-                    n_spans,
-                };
-                fitting(half, limit)
-            })
-            .collect(),
-        None => vec![TopicRecord {
-            partition,
-            key,
-            value: value.to_vec(),
-            n_spans: record.n_spans,
-        }],
-    }
+    };
+    let halves = halves.into_iter().map(|(value, n_spans)| TopicRecord {
+        value,
+        n_spans,
+        ..record
+    });
+    halves.flat_map(|half| fitting(half, limit)).collect()
 }
 
 /// Returns the time of tokio's clock, which tests can advance.
