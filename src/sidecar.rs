@@ -147,7 +147,7 @@ pub struct Sidecar {
     admin: Doors,
     scoring: Vec<JoinHandle<()>>,
     #[cfg(feature = "kafka")]
-    reading: Option<TopicJudges>,
+    reading: Option<Arc<TopicJudges>>,
     /// The thread that writes requests to a folder.
     recording: Option<JoinHandle<()>>,
     forwarding: JoinSet<Undelivered>,

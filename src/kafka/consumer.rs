@@ -298,42 +298,37 @@ impl TopicReader {
         Ok(partitions.iter().map(of).collect())
     }
 
-    /// Returns the first offset of a partition, and one more than the last offset, as its leader
-    /// reports them. Blocks.
-    pub fn ends(&self, partition: i32) -> Result<(u64, u64), String> {
-        let ends = self
-            .inner
-            .fetch_watermarks(&self.words.topic, partition, ANSWER_TIMEOUT);
-        let (low, high) = ends.map_err(|error| self.why(&error))?;
-        Ok((low.max(0).cast_unsigned(), high.max(0).cast_unsigned()))
+    /// Returns the first offset of each partition, as its leader reports it. Blocks.
+    pub fn starts(&self, partitions: &[i32]) -> Result<Vec<u64>, String> {
+        self.ask(partitions, Offset::Beginning)
     }
 
-    /// Like [`Self::ends`], for several partitions, with two queries to each leader: a leader
-    /// answers only between its waits for records, so each query may take one wait.
-    pub fn ends_of(&self, partitions: &[i32]) -> Result<Vec<(u64, u64)>, String> {
+    /// Returns one more than the last offset of each partition, as its leader reports it. Blocks.
+    pub fn ends(&self, partitions: &[i32]) -> Result<Vec<u64>, String> {
+        self.ask(partitions, Offset::End)
+    }
+
+    /// Sends one query to each leader, which answers only between its waits for records.
+    fn ask(&self, partitions: &[i32], which: Offset) -> Result<Vec<u64>, String> {
         // The client library rejects an empty list.
         if partitions.is_empty() {
             return Ok(Vec::new());
         }
-        let ask = |which: Offset| -> Result<Vec<u64>, String> {
-            let mut list = self.list(partitions);
-            list.set_all_offsets(which)
-                .map_err(|error| self.why(&error))?;
-            let told = self.inner.offsets_for_times(list, ANSWER_TIMEOUT);
-            let told = told.map_err(|error| self.why(&error))?;
-            let offset_of = |partition: &i32| {
-                let found = told.find_partition(&self.words.topic, *partition);
-                let found = found.ok_or("a broker's answer lacks a partition")?;
-                found.error().map_err(|error| self.why(&error))?;
-                match found.offset() {
-                    Offset::Offset(offset) => Ok(offset.max(0).cast_unsigned()),
-                    other => Err(format!("a leader answered {other:?}")),
-                }
-            };
-            partitions.iter().map(offset_of).collect()
+        let mut list = self.list(partitions);
+        list.set_all_offsets(which)
+            .map_err(|error| self.why(&error))?;
+        let told = self.inner.offsets_for_times(list, ANSWER_TIMEOUT);
+        let told = told.map_err(|error| self.why(&error))?;
+        let offset_of = |partition: &i32| {
+            let found = told.find_partition(&self.words.topic, *partition);
+            let found = found.ok_or("a broker's answer lacks a partition")?;
+            found.error().map_err(|error| self.why(&error))?;
+            match found.offset() {
+                Offset::Offset(offset) => Ok(offset.max(0).cast_unsigned()),
+                other => Err(format!("a leader answered {other:?}")),
+            }
         };
-        let (low, high) = (ask(Offset::Beginning)?, ask(Offset::End)?);
-        Ok(low.into_iter().zip(high).collect())
+        partitions.iter().map(offset_of).collect()
     }
 
     /// Begins to read assigned partitions, each from the given offset.

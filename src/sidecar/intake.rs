@@ -19,7 +19,7 @@ use otlp::span::{Now, PeerId, SpanAdmission};
 use tokio::sync::oneshot;
 
 use super::record::Recorder;
-use super::scoring::{RequestRecord, ScoringQueue};
+use super::scoring::ScoringQueue;
 use super::{Addresses, now};
 use crate::config::Signal;
 use crate::forward::{self, ForwardHandle};
@@ -78,10 +78,7 @@ impl receive::RequestSink for RequestIntake {
                 onlookers.see(signal, &body, n_items, unix_nanos);
             }
             if let Some(scoring) = &scoring {
-                scoring.offer(
-                    batch,
-                    record.map(|number| RequestRecord { number, n_bytes }),
-                );
+                scoring.offer(batch, n_bytes, record);
             }
         };
         if !is_journaled {

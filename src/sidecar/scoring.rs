@@ -11,8 +11,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
-use std::{io, thread};
 
 use arc_swap::ArcSwap;
 use judge::assemble::{Partition, Settings};
@@ -27,21 +25,15 @@ use crate::telemetry::{SpansUnscored, SpansWithoutIds, Telemetry, Throttled};
 
 use shared::{Arrived, OfThread, QueuedSpans, ScoringState};
 use shared_traces::SharedTraces;
-use worker::{ThreadEntry, Worker};
 
 pub(super) use shared::ScoringBounds;
+pub(super) use worker::Worker;
 
 /// Maximum number of batches with spans in memory, in the queue of one thread.
 const MAX_BATCHES: usize = 4096;
 
 /// Maximum number of requests that wait in the journal to be scored. Their queue entries use 4 MiB.
 const MAX_UNREAD: usize = 32_768;
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RequestRecord {
-    pub(super) number: u64,
-    pub(super) n_bytes: usize,
-}
 
 /// The handle with which receivers enqueue batches. Never waits.
 #[derive(Clone)]
@@ -51,27 +43,9 @@ pub(super) struct ScoringQueue {
 }
 
 impl ScoringQueue {
-    /// Starts a thread for each judge. When the last handle is dropped, the threads run their last
+    /// Prepares a thread for each judge. When the last handle is dropped, the threads run their last
     /// round and stop.
-    pub(super) fn start(
-        settings: Settings,
-        bounds: ScoringBounds,
-        rules: Arc<ArcSwap<Rules>>,
-        telemetry: Arc<Telemetry>,
-        judges: Vec<Judge>,
-        kept: Option<JournaledTraces>,
-    ) -> io::Result<(Self, Vec<JoinHandle<()>>)> {
-        let (queue, workers) = Self::prepare(settings, bounds, rules, telemetry, judges, kept);
-        let threads = workers.into_iter().map(|worker| {
-            let name = thread_name("scoring", worker.entry.index, queue.senders.len());
-            let thread = thread::Builder::new().name(name);
-            thread.spawn(move || worker.run())
-        });
-        let threads = threads.collect::<io::Result<_>>()?;
-        Ok((queue, threads))
-    }
-
-    fn prepare(
+    pub(super) fn prepare(
         settings: Settings,
         bounds: ScoringBounds,
         rules: Arc<ArcSwap<Rules>>,
@@ -110,16 +84,19 @@ impl ScoringQueue {
                 ..settings.clone()
             };
             let access = shared.traces.access(index);
-            let name = thread_name("scoring", index, n_threads);
+            // A single thread has no number.
+            let name = match n_threads {
+                1 => "scoring".to_owned(),
+                _ => format!("scoring-{}", index + 1),
+            };
             senders.push(sender);
-            let heartbeat = shared.telemetry.heartbeat(name, started.instant);
+            let heartbeat = shared.telemetry.heartbeat(name.clone(), started.instant);
             let rules = shared.rules.load_full();
             let sink = JudgeSink::new(judge, rules, shared.telemetry.clone(), heartbeat);
             workers.push(Worker {
-                entry: ThreadEntry {
-                    shared: Arc::clone(&shared),
-                    index,
-                },
+                name,
+                shared: Arc::clone(&shared),
+                index,
                 inbox,
                 pipeline: Pipeline::of_partition(settings, access, started),
                 kept: kept.next(),
@@ -136,18 +113,18 @@ impl ScoringQueue {
     }
 
     /// Enqueues a batch for scoring. If the queue's memory is full, enqueues only the number of the
-    /// journal record. Without a record, or if too many requests wait in the journal, counts the
-    /// batch as unscored and marks its traces. The caller offers records in the order of their
-    /// numbers.
-    pub(super) fn offer(&self, batch: Batch, record: Option<RequestRecord>) {
-        self.enqueue_or_mark(batch, record);
+    /// journal record of `n_bytes`. Without a record, or if too many requests wait in the journal,
+    /// counts the batch as unscored and marks its traces. The caller offers records in the order of
+    /// their numbers.
+    pub(super) fn offer(&self, batch: Batch, n_bytes: usize, record: Option<u64>) {
+        self.enqueue_or_mark(batch, n_bytes, record);
         if let Some(record) = record {
             let offered_below = &self.shared.offered_below;
-            offered_below.store(record.number + 1, Ordering::Release);
+            offered_below.store(record + 1, Ordering::Release);
         }
     }
 
-    fn enqueue_or_mark(&self, batch: Batch, record: Option<RequestRecord>) {
+    fn enqueue_or_mark(&self, batch: Batch, n_bytes: usize, record: Option<u64>) {
         let shared = &*self.shared;
         if batch.n_without_ids > 0 {
             SpansWithoutIds {
@@ -161,7 +138,7 @@ impl ScoringQueue {
         let in_memory = charge(&shared.waiting, batch.peer, batch.size(), MAX_BATCHES);
         let is_in_memory = in_memory.is_some();
         let in_journal = || {
-            let (unread, n_bytes) = (shared.unread.as_ref()?, record?.n_bytes);
+            let unread = shared.unread.as_ref().filter(|_| record.is_some())?;
             charge(unread, batch.peer, n_bytes, MAX_UNREAD)
         };
         let Some(charge) = in_memory.or_else(in_journal) else {
@@ -178,7 +155,7 @@ impl ScoringQueue {
             let arrived = Box::new(Arrived {
                 at,
                 charge: Arc::clone(&charge),
-                record: record.map(|record| record.number),
+                record,
                 spans,
             });
             if let Err(TrySendError::Full(arrived) | TrySendError::Disconnected(arrived)) =
@@ -245,14 +222,6 @@ fn charge(
     max_requests: usize,
 ) -> Option<Charge> {
     budget.charge(peer, n_bytes.max(budget.max() / max_requests))
-}
-
-/// Returns the name of a thread and of its heartbeat. A single thread has no number.
-fn thread_name(name: &str, index: usize, n_threads: usize) -> String {
-    match n_threads {
-        1 => name.to_owned(),
-        _ => format!("{name}-{}", index + 1),
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! every stage is ready before a request is answered.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::num::NonZero;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use super::open_journal::{JournalParts, open_journal};
 use super::peers::watch_peers;
 use super::ports::{Doors, Ports};
 use super::record::Recorder;
-use super::scoring::{ScoringBounds, ScoringQueue};
+use super::scoring::{ScoringBounds, ScoringQueue, Worker};
 #[cfg(feature = "kafka")]
 use super::topic_judges::TopicJudges;
 use super::{Addresses, Observer, Plan, Sidecar, StartError, now};
@@ -77,7 +78,7 @@ struct ScorePlane {
 struct JudgingThreads {
     queue: Option<ScoringQueue>,
     #[cfg(feature = "kafka")]
-    reading: Option<TopicJudges>,
+    reading: Option<Arc<TopicJudges>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -315,17 +316,20 @@ impl Ground {
         }
         if config.scoring.enabled && !config.kafka.read.enabled {
             // Criteria of the state file, too, can have `scope: session`.
-            settings.session.max_size = bounds.sizes().map_or(0, |sizes| sizes.sessions);
-            let (queue, threads) = ScoringQueue::start(
+            settings.session.max_size = (bounds.traces)().sessions;
+            let (queue, workers) = ScoringQueue::prepare(
                 settings,
                 bounds,
                 rules,
                 self.telemetry.clone(),
                 judges,
                 journal.traces.take(),
-            )?;
+            );
             judging.queue = Some(queue);
-            judging.threads = threads;
+            judging.threads = workers
+                .into_iter()
+                .map(Worker::start)
+                .collect::<io::Result<_>>()?;
         }
         Ok(judging)
     }
@@ -432,7 +436,7 @@ fn scoring_bounds(
     let sizes = move || assemble.sizes(open.get(), recent.get(), rules.load().judge_sessions());
     ScoringBounds {
         queue: bounds.scoring_queue.clone(),
-        traces: Some(Box::new(sizes)),
+        traces: Box::new(sizes),
     }
 }
 

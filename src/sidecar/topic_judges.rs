@@ -29,11 +29,8 @@ use crate::telemetry::{
 use member::Member;
 use status::JudgesStatus;
 
+/// What the threads share.
 pub(super) struct TopicJudges {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
     config: Kafka,
     settings: Settings,
     limits: LogLimits,
@@ -63,7 +60,7 @@ impl TopicJudges {
         telemetry: Arc<Telemetry>,
         exporter: Exporter,
         judges: Vec<Judge>,
-    ) -> Result<(Self, Vec<JoinHandle<()>>), StartError> {
+    ) -> Result<(Arc<Self>, Vec<JoinHandle<()>>), StartError> {
         let n_threads = judges.len();
         ReadingFromKafka {
             brokers: &config.brokers.join(","),
@@ -75,7 +72,7 @@ impl TopicJudges {
         let aside = config.read.set_aside_topic.as_deref();
         let aside = aside.map(|topic| AsideWriter::new(&config, topic));
         let aside = aside.transpose().map_err(StartError::Kafka)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(Self {
             limits: LogLimits {
                 overlap: config.read.overlap.0,
                 max_replay: config.read.max_replay.0,
@@ -110,21 +107,19 @@ impl TopicJudges {
             let thread = thread::Builder::new().name(name);
             threads.push(thread.spawn(move || member.run())?);
         }
-        Ok((Self { shared }, threads))
+        Ok((shared, threads))
     }
 
     /// Makes the threads hand over their partitions and stop.
     pub(super) fn begin_stop(&self) {
-        self.shared.is_stopping.store(true, Ordering::Release);
+        self.is_stopping.store(true, Ordering::Release);
     }
 
-    pub(super) fn metrics(&self) -> MetricsSource {
-        let shared = Arc::clone(&self.shared);
+    pub(super) fn metrics(self: &Arc<Self>) -> MetricsSource {
+        let shared = Arc::clone(self);
         Arc::new(move |page| shared.status.write(page))
     }
-}
 
-impl Shared {
     fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
     }
@@ -169,20 +164,14 @@ impl Shared {
 
     /// Returns the limits of one partition, which has an equal share of the memory for open and
     /// recent traces.
-    fn sizes(&self) -> Option<Sizes> {
+    fn sizes(&self) -> Sizes {
         let n = self.status.partitions.lock().len().max(1);
-        let Sizes {
-            trace,
-            open,
-            recent,
-            sessions,
-        } = self.bounds.sizes()?;
-        Some(Sizes {
-            trace,
-            open: open / n,
-            recent: recent / n,
-            sessions,
-        })
+        let all = (self.bounds.traces)();
+        Sizes {
+            open: all.open / n,
+            recent: all.recent / n,
+            ..all
+        }
     }
 
     fn report_use(&self) {

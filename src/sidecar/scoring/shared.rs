@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use arc_swap::ArcSwap;
-use judge::assemble::{Sizes, Stats, TraceIdFilter};
+use judge::assemble::{Sizes, TraceIdFilter};
 use judge::pipeline::Rules;
 use otlp::span::{Batch, Now, PeerId, TraceId};
 
@@ -23,17 +23,8 @@ const MAX_UNSCORED: usize = 65_536;
 pub(in crate::sidecar) struct ScoringBounds {
     /// Maximum bytes in the scoring queues.
     pub(in crate::sidecar) queue: Bound,
-    /// Returns the limits on the memory for traces; `None` if they cannot change.
-    pub(in crate::sidecar) traces: Option<SizesNow>,
-}
-
-/// A function that returns the current limits on the memory for traces.
-pub(in crate::sidecar) type SizesNow = Box<dyn Fn() -> Sizes + Send + Sync>;
-
-impl ScoringBounds {
-    pub(in crate::sidecar) fn sizes(&self) -> Option<Sizes> {
-        self.traces.as_ref().map(|now| now())
-    }
+    /// Returns the current limits on the memory for traces.
+    pub(in crate::sidecar) traces: Box<dyn Fn() -> Sizes + Send + Sync>,
 }
 
 pub(super) struct ScoringState {
@@ -59,8 +50,6 @@ pub(super) struct OfThread {
     /// The changes of the replicas that this thread has not read yet: the earliest time at which
     /// the first can have happened, and the time at which the last was detected.
     pub(super) peers_changed: Mutex<Option<(Now, Now)>>,
-    /// The thread's memory use after its last round.
-    pub(super) held: Mutex<Stats>,
 }
 
 /// Traces with spans that were forwarded unscored. The thread must mark them.

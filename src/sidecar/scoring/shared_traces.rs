@@ -1,14 +1,18 @@
 //! Data that one trace reports for another trace, behind one lock for all scoring threads, and the
 //! progress of each thread.
 
+use std::mem;
 use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
-use judge::pipeline::{CrossTraceAccess, CrossTraces, SessionStats};
+use judge::assemble::Stats;
+use judge::pipeline::{CrossTraceAccess, CrossTraces};
 use otlp::span::Now;
 
+use crate::sidecar::judgements::in_memory;
 use crate::sidecar::now;
 use crate::sync::Mutex;
+use crate::telemetry::TracesInMemory;
 
 /// Maximum time that a thread waits for other threads before it judges a trace. Data that they have
 /// to add at the same time may complete the trace. Data that is added later revises the verdicts.
@@ -38,9 +42,12 @@ struct Progress {
     /// True if the thread will add no more data: its queue is closed and its traces are judged, or
     /// the thread has stopped.
     is_done: bool,
+    /// The thread's memory use after its last round.
+    held: Stats,
 }
 
-/// The access of one thread to the shared data.
+/// The access of one thread to the shared data. When this value is dropped, even by a panic, other
+/// threads stop waiting for the thread.
 #[derive(Debug)]
 pub(super) struct SharedAccess {
     shared: Arc<SharedTraces>,
@@ -78,23 +85,26 @@ impl SharedTraces {
         }
     }
 
-    /// Records when the next trace of a thread is due. Returns the size of the shared data in
-    /// bytes, and the number and size of the sessions in it.
-    pub(super) fn end_round(
-        &self,
-        index: usize,
-        next_due: Option<Instant>,
-    ) -> (usize, SessionStats) {
-        let mut state = self.state.lock();
-        let is_news = state.threads[index].next_due != next_due;
-        state.threads[index].next_due = next_due;
-        let cross_traces = &state.cross_traces;
-        let sizes = (cross_traces.size(), cross_traces.session_stats());
-        drop(state);
-        if is_news {
+    /// Records when the next trace of a thread is due.
+    pub(super) fn end_round(&self, index: usize, next_due: Option<Instant>) {
+        let thread = &mut self.state.lock().threads[index];
+        if mem::replace(&mut thread.next_due, next_due) != next_due {
             self.progress.notify_all();
         }
-        sizes
+    }
+
+    /// Records the memory use of a thread. Returns that of all threads and of the shared data.
+    pub(super) fn in_memory(&self, index: usize, held: Stats) -> TracesInMemory {
+        let mut state = self.state.lock();
+        state.threads[index].held = held;
+        let all = in_memory(state.threads.iter().map(|thread| thread.held));
+        let sessions = state.cross_traces.session_stats();
+        TracesInMemory {
+            recent_bytes: all.recent_bytes + state.cross_traces.size(),
+            n_sessions: sessions.n_sessions,
+            session_bytes: sessions.size,
+            ..all
+        }
     }
 
     /// Unblocks threads that wait for this thread.
@@ -132,6 +142,13 @@ impl SharedAccess {
     }
 }
 
+impl Drop for SharedAccess {
+    fn drop(&mut self) {
+        self.shared.in_memory(self.index, Stats::default());
+        self.shared.leave(self.index);
+    }
+}
+
 impl CrossTraceAccess for SharedAccess {
     fn with<T>(&mut self, work: impl FnOnce(&mut CrossTraces) -> T) -> T {
         work(&mut self.shared.state.lock().cross_traces)
@@ -141,9 +158,7 @@ impl CrossTraceAccess for SharedAccess {
         let is_last = next_due.is_none_or(|due| due > now.instant);
         match self.round {
             Round::Last if is_last => self.shared.leave(self.index),
-            _ => {
-                self.shared.end_round(self.index, next_due);
-            }
+            _ => self.shared.end_round(self.index, next_due),
         }
     }
 

@@ -4,8 +4,10 @@ mod behind;
 mod threads;
 
 use std::collections::BTreeMap;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
+use judge::assemble::Sizes;
 use judge::pipeline::Judged;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
@@ -19,6 +21,11 @@ use super::worker::MAX_BATCHES_AT_ONCE;
 use super::*;
 use crate::eventually::eventually;
 use crate::telemetry::Unhealthy;
+
+fn started((queue, workers): (ScoringQueue, Vec<Worker>)) -> (ScoringQueue, Vec<JoinHandle<()>>) {
+    let threads = workers.into_iter().map(|worker| worker.start().unwrap());
+    (queue, threads.collect())
+}
 
 fn rules() -> Rules {
     let criterion = json!({
@@ -85,7 +92,12 @@ fn settings() -> Settings {
 fn bounds(queue: usize) -> ScoringBounds {
     ScoringBounds {
         queue: queue.into(),
-        traces: None,
+        traces: Box::new(|| Sizes {
+            trace: Settings::MAX_SIZE_LIMIT,
+            open: usize::MAX,
+            recent: usize::MAX,
+            sessions: usize::MAX,
+        }),
     }
 }
 
@@ -169,23 +181,22 @@ async fn a_batch_that_finds_the_queue_full_is_unscored_and_its_traces_are_incomp
         let _ = may_go_on.recv();
     });
     let rules = Arc::new(ArcSwap::from_pointee(rules()));
-    let (scoring, mut threads) = ScoringQueue::start(
+    let (scoring, mut threads) = started(ScoringQueue::prepare(
         settings(),
         bounds(1),
         rules,
         telemetry.clone(),
         vec![judge],
         None,
-    )
-    .unwrap();
+    ));
     let unscored = || telemetry.counter("spanscore_unscored_spans_total", &[]);
 
     // The thread is in its first round, so the queue does not shrink until the round is released.
     assert_eq!(judgements.recv().unwrap(), []);
-    scoring.offer(batch(vec![span(1, 1, ""), span(1, 2, "a")]), None);
+    scoring.offer(batch(vec![span(1, 1, ""), span(1, 2, "a")]), 0, None);
     assert_eq!(unscored(), 0, "an empty queue takes a batch of any size");
     assert!(scoring.shared.waiting.n_bytes() > 1);
-    scoring.offer(batch(vec![span(1, 3, "b"), span(1, 4, "b")]), None);
+    scoring.offer(batch(vec![span(1, 3, "b"), span(1, 4, "b")]), 0, None);
     assert_eq!(unscored(), 2);
     go_on.send(()).unwrap();
     // A batch that is taken from the queue must be subtracted from the waiting bytes, although its
@@ -207,21 +218,20 @@ fn a_panic_while_judging_is_reported_and_later_spans_count_as_unscored() {
     let telemetry = Arc::new(Telemetry::default());
     let judge: Judge = Box::new(|_, _| panic!("on purpose"));
     let rules = Arc::new(ArcSwap::from_pointee(rules()));
-    let (scoring, mut threads) = ScoringQueue::start(
+    let (scoring, mut threads) = started(ScoringQueue::prepare(
         settings(),
         bounds(1 << 20),
         rules,
         telemetry.clone(),
         vec![judge],
         None,
-    )
-    .unwrap();
+    ));
     assert!(threads.remove(0).join().is_err());
     assert_eq!(
         telemetry.unhealthy(now().instant),
         [("scoring".to_owned(), Unhealthy::Dead)]
     );
-    scoring.offer(batch(vec![span(1, 1, ""), span(1, 2, "a")]), None);
+    scoring.offer(batch(vec![span(1, 1, ""), span(1, 2, "a")]), 0, None);
     assert_eq!(telemetry.counter("spanscore_unscored_spans_total", &[]), 2);
     assert_eq!(scoring.shared.waiting.n_bytes(), 0);
 }
@@ -281,22 +291,21 @@ fn a_drain_settles_ended_traces_at_once() {
     let (tell, judgements) = sync_channel(MAX_BATCHES);
     let judge: Judge = Box::new(move |judged, _| tell.send(told(judged)).unwrap());
     let rules = Arc::new(ArcSwap::from_pointee(rules()));
-    let (scoring, _threads) = ScoringQueue::start(
+    let (scoring, _threads) = started(ScoringQueue::prepare(
         settings(),
         bounds(1 << 20),
         rules,
         telemetry.clone(),
         vec![judge],
         None,
-    )
-    .unwrap();
+    ));
     let spans = vec![
         span(1, 1, ""),
         span(1, 2, "a"),
         span(1, 3, "b"),
         span(2, 2, "a"),
     ];
-    scoring.offer(batch(spans), None);
+    scoring.offer(batch(spans), 0, None);
     scoring.begin_drain();
     let first = judgements.iter().find(|told| !told.is_empty());
     assert_eq!(

@@ -4,17 +4,18 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use std::{mem, thread};
+use std::{io, mem};
 
-use judge::assemble::{CloseReason, Sizes, Stats, TornService, TornTraces};
+use judge::assemble::{CloseReason, Sizes, TornService, TornTraces};
 use judge::pipeline::{JudgementSink as _, Pipeline, Rules};
 use otlp::span::Now;
 
 use super::shared::{Arrived, QueuedSpans, ScoringState};
 use super::shared_traces::{Round, SharedAccess};
 use crate::heap;
-use crate::sidecar::judgements::{JudgeSink, in_memory};
+use crate::sidecar::judgements::JudgeSink;
 use crate::sidecar::now;
 use crate::sidecar::rebuild::JournaledPartition;
 use crate::telemetry::{
@@ -33,8 +34,12 @@ const GATHER: Duration = Duration::from_millis(5);
 const DRAINING_SETTLE: Duration = Duration::from_millis(500);
 
 /// A scoring thread.
-pub(super) struct Worker {
-    pub(super) entry: ThreadEntry,
+pub(in crate::sidecar) struct Worker {
+    /// The name of the thread and of its heartbeat.
+    pub(super) name: String,
+    pub(super) shared: Arc<ScoringState>,
+    /// The index of the thread's partition.
+    pub(super) index: usize,
     pub(super) inbox: Receiver<Box<Arrived>>,
     pub(super) pipeline: Pipeline<SharedAccess>,
     /// The thread's journal, if there is one.
@@ -51,15 +56,12 @@ pub(super) struct Worker {
     pub(super) unread: Throttled,
 }
 
-/// A thread's entry in the shared state. When this value is dropped, even by a panic, the entry is
-/// cleared and other threads stop waiting for the thread.
-pub(super) struct ThreadEntry {
-    pub(super) shared: Arc<ScoringState>,
-    /// The index of the thread's partition.
-    pub(super) index: usize,
-}
-
 impl Worker {
+    pub(in crate::sidecar) fn start(self) -> io::Result<JoinHandle<()>> {
+        let thread = thread::Builder::new().name(self.name.clone());
+        thread.spawn(move || self.run())
+    }
+
     /// Judges until the last round, in which the queue is closed.
     pub(super) fn run(mut self) {
         self.rebuild();
@@ -70,7 +72,7 @@ impl Worker {
     /// Waits for batches or a deadline, inserts the batches and judges what is due. Returns false
     /// after the last round.
     fn run_round(&mut self) -> bool {
-        let shared = Arc::clone(&self.entry.shared);
+        let shared = Arc::clone(&self.shared);
         let first = wait(&self.inbox, self.pipeline.next_deadline());
         if first.is_ok() && self.keeps_up {
             thread::park_timeout(GATHER);
@@ -108,21 +110,20 @@ impl Worker {
 
     /// Applies what other threads changed since the last round.
     fn apply_changes(&mut self) {
-        let ThreadEntry { shared, index } = &self.entry;
+        let shared = &self.shared;
         let (pipeline, time) = (&mut self.pipeline, self.time);
         if !self.is_draining && shared.draining.load(Ordering::Relaxed) {
             self.is_draining = true;
             pipeline.shorten_settle(DRAINING_SETTLE);
         }
-        let sizes = shared.bounds.sizes();
-        if let Some(changed) = sizes.filter(|sizes| self.sizes != Some(*sizes)) {
-            self.sizes = Some(changed);
-            pipeline.resize(changed, time);
+        let sizes = (shared.bounds.traces)();
+        if self.sizes.replace(sizes) != Some(sizes) {
+            pipeline.resize(sizes, time);
         }
         if shared.threads.len() > 1 {
             pipeline.reopen_changed(time);
         }
-        let of_thread = &shared.threads[*index];
+        let of_thread = &shared.threads[self.index];
         if let Some((since, noticed)) = of_thread.peers_changed.lock().take() {
             pipeline.begin_memory(since, noticed);
         }
@@ -237,27 +238,13 @@ impl Worker {
     /// Records the thread's memory use and its next due time, and reports the memory use of all
     /// threads.
     fn report_use(&self) {
-        let ThreadEntry { shared, index } = &self.entry;
-        *shared.threads[*index].held.lock() = self.pipeline.stats();
-        let held = in_memory(shared.threads.iter().map(|thread| *thread.held.lock()));
-        let (cross_traces_size, sessions) = shared
-            .traces
-            .end_round(*index, self.pipeline.next_deadline());
+        let (shared, traces) = (&self.shared, &self.shared.traces);
+        traces.end_round(self.index, self.pipeline.next_deadline());
         TracesInMemory {
-            recent_bytes: held.recent_bytes + cross_traces_size,
-            n_sessions: sessions.n_sessions,
-            session_bytes: sessions.size,
             unread_bytes: shared.unread.as_ref().map_or(0, |it| it.n_bytes()),
-            ..held
+            ..traces.in_memory(self.index, self.pipeline.stats())
         }
         .emit(&shared.telemetry);
-    }
-}
-
-impl Drop for ThreadEntry {
-    fn drop(&mut self) {
-        *self.shared.threads[self.index].held.lock() = Stats::default();
-        self.shared.traces.leave(self.index);
     }
 }
 

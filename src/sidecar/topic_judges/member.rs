@@ -9,7 +9,7 @@ use std::{mem, thread};
 
 use judge::pipeline::JudgementSink;
 
-use super::Shared;
+use super::TopicJudges;
 use super::partition::{FoundPartition, JudgedPartition};
 use crate::config::KafkaProtocol;
 use crate::kafka::{CommittedOffset, Polled, ReaderChange, TopicReader, decode_progress};
@@ -55,7 +55,7 @@ pub(super) struct Member {
     is_connected: Arc<AtomicBool>,
     reader: TopicReader,
     sink: JudgeSink,
-    shared: Arc<Shared>,
+    shared: Arc<TopicJudges>,
     held: BTreeMap<i32, JudgedPartition>,
     /// Assigned partitions that the member has not begun to read, one list for each assignment.
     to_begin: Vec<Vec<i32>>,
@@ -71,7 +71,11 @@ pub(super) struct Member {
 impl Member {
     /// # Errors
     /// Returns an error if the client library rejects a setting.
-    pub(super) fn new(index: usize, sink: JudgeSink, shared: Arc<Shared>) -> Result<Self, String> {
+    pub(super) fn new(
+        index: usize,
+        sink: JudgeSink,
+        shared: Arc<TopicJudges>,
+    ) -> Result<Self, String> {
         let protocol = shared.config.read.protocol;
         let is_connected = shared.telemetry.kafka_client("judge");
         Ok(Self {
@@ -253,7 +257,8 @@ impl Member {
     fn begin(&mut self, partitions: &[i32]) -> Result<(), String> {
         let n_partitions = self.reader.n_partitions()?;
         self.shared.found_partitions(n_partitions);
-        let ends = self.reader.ends_of(partitions)?;
+        let starts = self.reader.starts(partitions)?;
+        let ends = starts.into_iter().zip(self.reader.ends(partitions)?);
         self.sink.beat();
         let n_known = partitions.iter().map(|number| number + 1).max();
         let all: Vec<i32> = (0..n_partitions.max(n_known.unwrap_or(0))).collect();
@@ -262,7 +267,7 @@ impl Member {
         let decoded = committed.iter().flatten();
         let decoded = decoded.filter_map(|it| decode_progress(&it.metadata).ok());
         let n_at_start = decoded.filter_map(|(_, of)| of).min();
-        let (mut begun, mut starts) = (Vec::new(), Vec::new());
+        let (mut begun, mut begins) = (Vec::new(), Vec::new());
         self.sink.beat();
         for (number, ends) in partitions.iter().zip(ends) {
             let index = usize::try_from(*number).map_err(|error| error.to_string())?;
@@ -274,10 +279,10 @@ impl Member {
                 ends,
             };
             let partition = JudgedPartition::new(found, &self.shared);
-            starts.push((*number, partition.judge.next_offset()));
+            begins.push((*number, partition.judge.next_offset()));
             begun.push(partition);
         }
-        self.reader.begin(&starts)?;
+        self.reader.begin(&begins)?;
         self.shared.status.lost.lock().remove(&self.index);
         let mut statuses = self.shared.status.partitions.lock();
         for partition in begun {
@@ -312,15 +317,15 @@ impl Member {
                 return;
             }
             self.sink.beat();
-            let ends = self.reader.ends(number);
+            let ends = self.reader.ends(&[number]);
             let Some(partition) = self.held.get_mut(&number) else {
                 continue;
             };
             match ends {
-                Ok((_, end)) => {
+                Ok(ends) => {
                     partition.query_at = now().instant + QUERY_DUE;
                     let asked = time.unix_nanos.saturating_sub(LEADERS_CLOCK) / 1_000_000;
-                    partition.note_end(end, asked * 1_000_000, &mut self.sink, &self.shared);
+                    partition.note_end(ends[0], asked * 1_000_000, &mut self.sink, &self.shared);
                 }
                 Err(why) => {
                     partition.query_at = now().instant + RETRY;
@@ -340,9 +345,7 @@ impl Member {
         let sizes = self.shared.sizes();
         let mut marks = Vec::new();
         for partition in self.held.values_mut() {
-            if let Some(sizes) = sizes {
-                partition.judge.resize(sizes);
-            }
+            partition.judge.resize(sizes);
             if let Some(mark) = partition.new_mark() {
                 marks.push((partition.number, mark));
             }

@@ -8,7 +8,7 @@ use judge::pipeline::{LogBatch, LogJudge, LogMark, LogStart};
 use otlp::span::{Batch, Now, TraceId};
 use otlp::{json, scan};
 
-use super::Shared;
+use super::TopicJudges;
 use super::set_aside::set_aside;
 use super::status::PartitionStatus;
 use crate::config::{Kafka, KafkaPartitioner, KafkaStart};
@@ -89,7 +89,7 @@ pub(super) struct JudgedPartition {
 impl JudgedPartition {
     /// Starts at the group's progress, or without progress as `kafka.read.start` requests. Starts
     /// at the oldest record if the log has already deleted the record to start at.
-    pub(super) fn new(found: FoundPartition, shared: &Shared) -> Self {
+    pub(super) fn new(found: FoundPartition, shared: &TopicJudges) -> Self {
         let time = now();
         let (number, end) = (found.number, found.ends.1);
         let (start, floor, n_at_start) = start_of(found, &shared.config);
@@ -117,7 +117,7 @@ impl JudgedPartition {
 
     /// Judges the queued records until none is left, or until a record must wait for space, for a
     /// commit or for the set-aside topic.
-    pub(super) fn work(&mut self, sink: &mut JudgeSink, shared: &Shared) {
+    pub(super) fn work(&mut self, sink: &mut JudgeSink, shared: &TopicJudges) {
         self.wants_until = None;
         if now().instant < self.set_aside_at {
             return;
@@ -158,7 +158,7 @@ impl JudgedPartition {
 
     /// Judges everything that is due at `unix_nanos`. Returns true if all of it was judged and
     /// there is space for more.
-    fn judge_by(&mut self, unix_nanos: u64, sink: &mut JudgeSink, shared: &Shared) -> bool {
+    fn judge_by(&mut self, unix_nanos: u64, sink: &mut JudgeSink, shared: &TopicJudges) -> bool {
         let by = unix_nanos.max(self.judge.clock());
         if by > self.allowed_until {
             self.wants_until = Some(by);
@@ -175,7 +175,13 @@ impl JudgedPartition {
     }
 
     /// Processes the leader's answer to a query at time `asked`: the log ends at `end`.
-    pub(super) fn note_end(&mut self, end: u64, asked: u64, sink: &mut JudgeSink, shared: &Shared) {
+    pub(super) fn note_end(
+        &mut self,
+        end: u64,
+        asked: u64,
+        sink: &mut JudgeSink,
+        shared: &TopicJudges,
+    ) {
         self.end = end;
         self.is_unanswered = false;
         let is_at_end = self.inbox.is_empty() && end == self.judge.next_offset();
@@ -284,7 +290,7 @@ impl JudgedPartition {
         &mut self,
         record: &ReadRecord,
         sink: &mut JudgeSink,
-        shared: &Shared,
+        shared: &TopicJudges,
     ) -> Option<(Batch, Vec<TraceId>)> {
         match batch_of(&record.value, sink) {
             Ok(batch) => {
@@ -300,7 +306,7 @@ impl JudgedPartition {
         }
     }
 
-    fn misplaced(&self, batch: &Batch, offset: u64, shared: &Shared) -> Vec<TraceId> {
+    fn misplaced(&self, batch: &Batch, offset: u64, shared: &TopicJudges) -> Vec<TraceId> {
         let n_partitions = shared.n_partitions();
         let partitioner = shared.config.write.partitioner;
         let is_elsewhere = |trace_id: &TraceId, partitioner| {
@@ -362,7 +368,7 @@ fn start_of(found: FoundPartition, config: &Kafka) -> (LogStart, u64, Option<i32
 }
 
 /// Returns the time of a record's arrival in Unix nanoseconds.
-fn arrival_of(record: &ReadRecord, shared: &Shared) -> u64 {
+fn arrival_of(record: &ReadRecord, shared: &TopicJudges) -> u64 {
     let time = now().unix_nanos;
     let Some(millis) = record.unix_millis else {
         return time / MILLI * MILLI;

@@ -1,12 +1,12 @@
 //! Writes an unreadable record to the set-aside topic, if there is one, before its partition
 //! continues.
 
-use super::Shared;
+use super::TopicJudges;
 use crate::kafka::{Failure, ReadRecord};
 use crate::telemetry::{RecordSetAside, SettingAsideFailed};
 
 /// Makes one attempt. Returns true if the partition may continue.
-pub(super) fn set_aside(record: &ReadRecord, why: &str, shared: &Shared) -> bool {
+pub(super) fn set_aside(record: &ReadRecord, why: &str, shared: &TopicJudges) -> bool {
     let mut why = why.to_owned();
     let read = &shared.config.read;
     let (topic, mut to) = (&*read.topic, read.set_aside_topic.as_deref());

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::thread;
 
 use bytes::Bytes;
 
@@ -82,7 +83,7 @@ impl Behind {
         let (queue, (tell, offered)) = (self.queue.clone(), sync_channel(1));
         let done = move |number: Result<u64, _>| {
             let number = number.unwrap();
-            queue.offer(batch, Some(RequestRecord { number, n_bytes }));
+            queue.offer(batch, n_bytes, Some(number));
             tell.send(()).unwrap();
         };
         self.log.append(record, Box::new(done));

@@ -2,6 +2,7 @@
 //! a thread. `tests/it/judging_threads.rs` checks that their scores equal those of one thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use judge::assemble::Stats;
 use judge::pipeline::CrossTraceAccess;
@@ -44,7 +45,7 @@ fn a_request_is_divided_by_trace_and_waits_until_its_last_part_is_taken() {
     let spans = [1, 2, 3].map(|span_id| traces.map(|trace| span(trace, span_id, "a")));
     let whole = batch(spans.iter().flatten().cloned().collect());
     let size = whole.size();
-    queue.offer(whole, None);
+    queue.offer(whole, 0, None);
     let waiting = || queue.shared.waiting.n_bytes();
     assert_eq!(waiting(), size);
     for (worker, trace) in workers.iter().zip(traces) {
@@ -68,8 +69,12 @@ fn a_request_is_divided_by_trace_and_waits_until_its_last_part_is_taken() {
 fn a_refused_request_marks_each_trace_for_its_own_thread() {
     let (queue, _workers) = two(1, [silent(), silent()]);
     let traces = of_each();
-    queue.offer(batch(vec![span(traces[0], 1, "")]), None);
-    queue.offer(batch(traces.map(|trace| span(trace, 2, "a")).into()), None);
+    queue.offer(batch(vec![span(traces[0], 1, "")]), 0, None);
+    queue.offer(
+        batch(traces.map(|trace| span(trace, 2, "a")).into()),
+        0,
+        None,
+    );
     let marked = queue.shared.threads.iter().map(|thread| {
         let unscored = thread.unscored.lock();
         unscored.trace_ids.clone()
@@ -87,7 +92,11 @@ async fn a_panic_on_one_thread_leaves_the_others_judging_and_holds_no_room() {
     let (queue, workers) = two(1 << 20, [Box::new(|_, _| panic!("on purpose")), judge]);
     let traces = of_each();
     for trace in traces {
-        queue.offer(batch(vec![span(trace, 1, ""), span(trace, 2, "a")]), None);
+        queue.offer(
+            batch(vec![span(trace, 1, ""), span(trace, 2, "a")]),
+            0,
+            None,
+        );
     }
     let telemetry = Arc::clone(&queue.shared.telemetry);
     let mut threads = workers
@@ -100,7 +109,11 @@ async fn a_panic_on_one_thread_leaves_the_others_judging_and_holds_no_room() {
         telemetry.unhealthy(now().instant),
         [("scoring-1".to_owned(), Unhealthy::Dead)]
     );
-    queue.offer(batch(traces.map(|trace| span(trace, 3, "b")).into()), None);
+    queue.offer(
+        batch(traces.map(|trace| span(trace, 3, "b")).into()),
+        0,
+        None,
+    );
     assert_eq!(telemetry.counter("spanscore_unscored_spans_total", &[]), 1);
     is_empty(&queue).await;
     drop(queue);
