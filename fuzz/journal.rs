@@ -23,7 +23,7 @@ fn any_segment_is_read_or_refused() {
     let (name, segment) = written();
     let bodies = |bytes: &[u8]| -> Option<Vec<Bytes>> {
         let requests = journal::segment_requests(&Bytes::copy_from_slice(bytes))?;
-        Some(requests.into_iter().map(|request| request.body).collect())
+        Some(requests.into_iter().map(|(_, body)| body).collect())
     };
     assert_eq!(bodies(&segment).unwrap(), BODIES, "the fixture");
     let check_input = |recipe: &[u8]| {

@@ -151,13 +151,9 @@ fn read_segment(path: &str, content: Bytes) -> Result<Vec<Request>, Unreadable> 
         ));
     };
     let requests = requests.into_iter().enumerate();
-    let requests = requests.map(|(idx, request)| Request {
-        signal: match request.signal {
-            0 => Signal::Traces,
-            1 => Signal::Logs,
-            _ => Signal::Metrics,
-        },
-        body: request.body,
+    let requests = requests.map(|(idx, (signal, body))| Request {
+        signal: Signal::of_number(signal),
+        body,
         place: format!("{path}, request {}", idx + 1),
     });
     Ok(requests.collect())

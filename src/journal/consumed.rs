@@ -48,8 +48,14 @@ impl Consumed {
         }
     }
 
+    /// Returns true if the whole range is consumed.
+    pub(super) fn covers(&self, range: &Range<u64>) -> bool {
+        let before = self.ranges.range(..=range.start).next_back();
+        range.end <= self.low || before.is_some_and(|(_, end)| range.end <= *end)
+    }
+
     pub(super) fn contains(&self, sequence: u64) -> bool {
-        self.rest_of(&(sequence..sequence + 1)).is_empty()
+        self.covers(&(sequence..sequence + 1))
     }
 
     /// Returns the parts of `range` that are not consumed.
@@ -113,10 +119,10 @@ impl Delivered {
         Self([low, low].map(Consumed::below))
     }
 
-    /// Returns the progress for the outlets that the log has now, and true if an outlet that is
+    /// Changes the progress to the outlets that the log has now. Returns true if an outlet that is
     /// gone may still have needed records below `end`. A new outlet gets the records from `end` on.
     /// A log without outlets retains what waits.
-    pub(super) fn for_outlets(mut self, are_present: [bool; N_OUTLETS], end: u64) -> (Self, bool) {
+    pub(super) fn set_outlets(&mut self, are_present: [bool; N_OUTLETS], end: u64) -> bool {
         let mut is_abandoned = false;
         if are_present.contains(&true) {
             for (outlet, is_present) in self.0.iter_mut().zip(are_present) {
@@ -128,7 +134,7 @@ impl Delivered {
                 }
             }
         }
-        (self, is_abandoned)
+        is_abandoned
     }
 
     /// Returns a progress with at most `max_ranges` ranges: those that `written` has, which may be
@@ -161,9 +167,13 @@ impl Delivered {
         self.0[0].low.min(self.0[1].low)
     }
 
-    /// Returns true if all outlets have consumed a record.
+    /// Returns true if all outlets have consumed the whole range.
+    pub(super) fn covers(&self, range: &Range<u64>) -> bool {
+        self.0.iter().all(|outlet| outlet.covers(range))
+    }
+
     pub(super) fn contains(&self, sequence: u64) -> bool {
-        self.0.iter().all(|outlet| outlet.contains(sequence))
+        self.covers(&(sequence..sequence + 1))
     }
 
     /// Returns the parts of `range` that an outlet has not consumed.

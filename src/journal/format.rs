@@ -118,6 +118,12 @@ pub fn request_counts(counts: &SignalCounts) -> SignalCounts {
     sums
 }
 
+pub(super) fn add_items(counts: &mut SignalCounts, signal: u8, n_items: u64) {
+    if let Some(count) = counts.get_mut(usize::from(signal)) {
+        *count = count.saturating_add(n_items);
+    }
+}
+
 pub(super) fn add_counts(sums: &mut SignalCounts, counts: &SignalCounts) {
     for (sum, count) in sums.iter_mut().zip(counts) {
         *sum += count;

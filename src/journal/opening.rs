@@ -9,12 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::consumed::{Consumed, Delivered, N_OUTLETS};
+use super::consumed::{Consumed, Delivered};
 use super::format::{Needed, OUTLETS, Outlet, SignalCounts, add_counts};
 use super::reader::{LogReader, Wanted};
-use super::reopen::{Damage, OpenError, Recovered};
-use super::resent::LastRecords;
-use super::segment::RecordKind;
+use super::reopen::Recovered;
+use super::segment::{OpenError, RecordKind};
 use super::storage::{Folder, Storage, is_in_memory};
 use super::store::{AppendError, LogSettings, Store};
 use crate::sync::Mutex;
@@ -152,9 +151,7 @@ fn unusable(file: &Path, error: io::Error) -> JournalError {
 pub struct OpenedLog {
     pub past: Past,
     delivered: Delivered,
-    /// Undelivered items, including damaged ones.
-    n_restored: [SignalCounts; N_OUTLETS],
-    damage: Vec<Damage>,
+    recovered: Recovered,
     /// Damaged records that a reader has reported.
     reported: Arc<Mutex<Consumed>>,
 }
@@ -182,10 +179,15 @@ impl OpenedLog {
     /// Returns the undelivered items of an outlet, and how many of them are damaged.
     pub fn n_waiting(&self, outlet: Outlet) -> [SignalCounts; 2] {
         let mut damaged = SignalCounts::default();
-        for damage in self.damage.iter().filter(|it| it.lost_by[outlet.index()]) {
+        for damage in self
+            .recovered
+            .damage
+            .iter()
+            .filter(|it| it.lost_by[outlet.index()])
+        {
             add_counts(&mut damaged, &damage.counts);
         }
-        [self.n_restored[outlet.index()], damaged].map(|counts| outlet.counts(&counts))
+        [self.recovered.counts[outlet.index()], damaged].map(|counts| outlet.counts(&counts))
     }
 }
 
@@ -232,17 +234,10 @@ impl LogContents {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct OpenedStore {
-    pub(super) store: Store,
-    pub(super) log: OpenedLog,
-    pub(super) last: LastRecords,
-}
-
 impl Opener {
     /// Locks the folder, opens the log and reports its content. Moves a log of another version
     /// aside.
-    pub(super) fn open(&mut self) -> Result<OpenedStore, JournalError> {
+    pub(super) fn open(&mut self) -> Result<(Store, OpenedLog), JournalError> {
         if !self.folder.acquire()? {
             return Err(JournalFolder::in_use(&self.folder.path));
         }
@@ -250,12 +245,14 @@ impl Opener {
         let path = self.folder.path.join(self.contents.name());
         let damaged: Arc<dyn Storage> = Arc::new(self.folder.folder(DAMAGED)?);
         let mut opened = self.open_store(&*damaged)?;
-        if let Err(version) = opened {
+        if let Err(OpenError::OtherVersion(version)) = opened {
             self.set_other_aside(&path, version)?;
             opened = self.open_store(&*damaged)?;
         }
-        let invalid = |_| unusable(&path, io::ErrorKind::InvalidData.into());
-        let (mut store, recovered) = opened.map_err(invalid)?;
+        let (mut store, recovered) = opened.map_err(|error| match error {
+            OpenError::OtherVersion(_) => unusable(&path, io::ErrorKind::InvalidData.into()),
+            OpenError::FileFault(fault) => unusable(&path.join(fault.file), fault.error),
+        })?;
         let folder = self.folder.path.display().to_string();
         if self.contents == LogContents::Requests && is_in_memory(&path) {
             JournalInMemory {
@@ -298,7 +295,6 @@ impl Opener {
         // reports the failure.
         let _ = progress.write(unix_nanos);
         let delivered = progress.delivered.clone();
-        let last = LastRecords::find(Arc::clone(&storage), &index);
         let marks = LogReader {
             storage,
             damaged,
@@ -325,27 +321,19 @@ impl Opener {
         let log = OpenedLog {
             past,
             delivered,
-            n_restored: recovered.counts,
-            damage: recovered.damage,
+            recovered,
             reported: Arc::default(),
         };
-        Ok(OpenedStore { store, log, last })
+        Ok((store, log))
     }
 
-    /// Opens the store; returns the version if another version wrote the log.
     fn open_store(
         &mut self,
         damaged: &dyn Storage,
-    ) -> Result<Result<(Store, Recovered), u32>, JournalError> {
-        let storage: Arc<dyn Storage> = Arc::new(self.folder.folder(self.contents.name())?);
-        match Store::open(storage, damaged, self.settings, self.rng.fork()) {
-            Ok(opened) => Ok(Ok(opened)),
-            Err(OpenError::OtherVersion(version)) => Ok(Err(version)),
-            Err(OpenError::FileFault(fault)) => {
-                let file = self.folder.path.join(self.contents.name()).join(fault.file);
-                Err(unusable(&file, fault.error))
-            }
-        }
+    ) -> Result<Result<(Store, Recovered), OpenError>, JournalError> {
+        let storage = Arc::new(self.folder.folder(self.contents.name())?);
+        let rng = self.rng.fork();
+        Ok(Store::open(storage, damaged, self.settings, rng))
     }
 
     fn set_other_aside(&self, path: &Path, version: u32) -> Result<(), JournalError> {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use super::consumed::{Delivered, N_OUTLETS};
 use super::format::{CursorSlot, MAX_RANGES, Needed, SLOT, SLOTS_AT, UnusableHead};
-use super::segment::FileFault;
+use super::segment::{FileFault, OpenError};
 use super::storage::{Storage, StoredFile};
 
 pub(super) const CURSOR: &str = "cursor";
@@ -39,37 +39,41 @@ pub(super) struct Progress {
     /// For each outlet, one more than the number of the last record that it gets.
     ends: [u64; N_OUTLETS],
     /// Every record below this number is durable.
-    durable: u64,
+    pub(super) durable: u64,
     pub(super) needed: Needed,
     /// The time in the cursor of the previous process; `None` without such a cursor, without
     /// scoring, and after scoring has rebuilt its traces. Until then each write repeats this time,
     /// so that the next start measures the whole outage even if this process ends early.
-    stopped: Option<u64>,
+    pub(super) stopped: Option<u64>,
     cursor: CursorFile,
     /// True if anything changed since the last write of the cursor.
     has_moved: bool,
 }
 
 impl Progress {
-    pub(super) fn new(
-        storage: Arc<dyn Storage>,
-        cursor: CursorFile,
-        (written, delivered): (Delivered, Delivered),
-        durable: u64,
-        needed: Needed,
-        stopped: Option<u64>,
-    ) -> Self {
-        Self {
+    /// Reads the cursor of a folder.
+    pub(super) fn read(storage: Arc<dyn Storage>) -> Result<Self, OpenError> {
+        let (cursor, slot) = CursorFile::open(&*storage)?;
+        let stopped = slot.as_ref().map(|slot| slot.written);
+        let slot = slot.unwrap_or_default();
+        Ok(Self {
             storage,
-            written,
-            delivered,
-            ends: [durable; N_OUTLETS],
-            durable,
-            needed,
+            written: slot.delivered.clone(),
+            delivered: slot.delivered,
+            ends: [slot.durable; N_OUTLETS],
+            durable: slot.durable,
+            needed: slot.needed,
             stopped,
             cursor,
             has_moved: true,
-        }
+        })
+    }
+
+    /// Begins a log in which every record below `durable` is durable.
+    pub(super) fn begin(&mut self, durable: u64, is_scored: bool) {
+        self.durable = durable;
+        self.ends = [durable; N_OUTLETS];
+        self.stopped = self.stopped.filter(|_| is_scored);
     }
 
     /// Marks a range as consumed by an outlet. The range of a record begins after the previous
@@ -156,12 +160,6 @@ impl Progress {
         Ok(())
     }
 
-    /// Returns true if a change of the cursor, except of its time alone, was written and is not
-    /// durable.
-    pub(super) fn is_dirty(&self) -> bool {
-        self.cursor.is_dirty
-    }
-
     pub(super) fn sync(&mut self) -> Result<(), FileFault> {
         self.cursor.sync().map_err(FileFault::of(CURSOR))
     }
@@ -175,7 +173,7 @@ impl Progress {
 /// The file `cursor`, which has two slots. One slot has the content of the last sync, and only the
 /// other one is overwritten, so that one slot is intact after every crash.
 #[derive(Debug, Default)]
-pub(super) struct CursorFile {
+struct CursorFile {
     /// `None` while there is no file, and after a failed write or sync, because the file cannot be
     /// trusted after a failure.
     file: Option<Arc<dyn StoredFile>>,
@@ -186,21 +184,21 @@ pub(super) struct CursorFile {
 }
 
 impl CursorFile {
-    /// Reads the file, and returns its later intact slot. Returns the version if another version
-    /// wrote the file.
-    pub(super) fn open(
-        storage: &dyn Storage,
-    ) -> io::Result<Result<(Self, Option<CursorSlot>), u32>> {
-        if !storage.names()?.iter().any(|name| name == CURSOR) {
-            return Ok(Ok(Default::default()));
+    /// Reads the file, and returns its later intact slot.
+    fn open(storage: &dyn Storage) -> Result<(Self, Option<CursorSlot>), OpenError> {
+        let names = storage.names().map_err(FileFault::of(CURSOR))?;
+        if !names.iter().any(|name| name == CURSOR) {
+            return Ok(Default::default());
         }
-        let file = storage.open(CURSOR)?;
+        let file = storage.open(CURSOR).map_err(FileFault::of(CURSOR))?;
         let (mut cursor, mut found) = (Self::default(), None::<CursorSlot>);
         for (idx, at) in SLOTS_AT.into_iter().enumerate() {
             let mut bytes = vec![0; SLOT];
             let n_read = file.read_at(&mut bytes, at).unwrap_or_default();
             match CursorSlot::decode(&bytes[..n_read]) {
-                Err(UnusableHead::OtherVersion(version)) => return Ok(Err(version)),
+                Err(UnusableHead::OtherVersion(version)) => {
+                    return Err(OpenError::OtherVersion(version));
+                }
                 Ok(slot) if found.is_none() || slot.number >= cursor.number => {
                     (cursor.slot_idx, cursor.number) = (1 - idx, slot.number);
                     found = Some(slot);
@@ -211,7 +209,7 @@ impl CursorFile {
         // The slot that was read may not be durable yet. Make it durable before the other slot is
         // overwritten.
         cursor.file = file.sync().is_ok().then_some(file);
-        Ok(Ok((cursor, found)))
+        Ok((cursor, found))
     }
 
     /// Writes a slot, which then survives a kill, but not always a power cut.
@@ -260,14 +258,7 @@ mod tests {
     #[test]
     fn the_only_slot_is_never_overwritten() {
         let disk = ModelDisk::default();
-        let mut progress = Progress::new(
-            Arc::new(disk.clone()),
-            CursorFile::default(),
-            (Delivered::below(0), Delivered::below(0)),
-            0,
-            Needed::default(),
-            None,
-        );
+        let mut progress = Progress::read(Arc::new(disk.clone())).unwrap();
         for (low, is_touched) in [(7, true), (8, false)] {
             progress.consume_everywhere(0..low);
             if is_touched {

@@ -3,7 +3,9 @@
 
 use std::ops::Range;
 
-use super::format::{ALIGNMENT, RECORD_MAGIC, RecordHead, SegmentHead, SignalCounts, rest_crc};
+use super::format::{
+    ALIGNMENT, RECORD_MAGIC, RecordHead, SegmentHead, SignalCounts, add_items, rest_crc,
+};
 
 /// An intact record: its head, and its position in the scanned bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,9 +149,7 @@ fn counts_of_heads(
             .filter(|head| sequences.contains(&head.sequence));
         match head {
             Some(head) => {
-                if let Some(count) = counts.get_mut(usize::from(head.signal)) {
-                    *count = count.saturating_add(head.n_items);
-                }
+                add_items(&mut counts, head.signal, head.n_items);
                 at += head.n_bytes();
             }
             None => match next_magic(&bytes[..range.end], at + ALIGNMENT) {

@@ -8,33 +8,18 @@ use std::sync::Arc;
 
 use super::consumed::{Delivered, N_OUTLETS, n_records};
 use super::format::{
-    CursorSlot, Needed, OUTLETS, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, UnusableHead,
-    add_counts,
+    OUTLETS, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, UnusableHead, add_counts, add_items,
 };
-use super::progress::{CURSOR, CursorFile};
+use super::progress::Progress;
 use super::recover::{Scan, scan};
 use super::segment::{
-    FileFault, RecordKind, Segment, first_of, heads, is_for, read_head, read_leniently,
+    FileFault, OpenError, RecordKind, Segment, first_of, heads, is_for, read_head, read_leniently,
 };
 use super::storage::{Storage, StoredFile};
 use crate::telemetry::{JournalDamaged, Telemetry};
 
 /// No items.
 const NONE: SignalCounts = [0; 8];
-
-#[derive(Debug)]
-pub enum OpenError {
-    /// Another version wrote the log.
-    OtherVersion(u32),
-    /// The folder cannot be read or written.
-    FileFault(FileFault),
-}
-
-impl From<FileFault> for OpenError {
-    fn from(fault: FileFault) -> Self {
-        Self::FileFault(fault)
-    }
-}
 
 /// Damage to acknowledged records.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -91,7 +76,7 @@ pub(super) struct Recovered {
     /// True if there are segments but no readable cursor, so that delivered records may be
     /// delivered again.
     pub is_cursor_lost: bool,
-    /// The time in the cursor: see [`CursorSlot::written`].
+    /// The time in the cursor: see [`CursorSlot::written`](super::format::CursorSlot::written).
     pub stopped: Option<u64>,
     /// True if all records that scoring needs are present.
     pub is_past_whole: bool,
@@ -135,13 +120,13 @@ struct Candidate {
 /// have written bytes without syncing them. `damaged` is the folder for copies of damaged bytes.
 /// Without it, changes nothing and reads every segment, perhaps while a process uses the folder.
 pub(super) fn recover<'a>(
-    storage: &'a dyn Storage,
+    storage: &'a Arc<dyn Storage>,
     damaged: Option<&'a dyn Storage>,
     outlets: [bool; N_OUTLETS],
 ) -> Result<Recovery<'a>, OpenError> {
     // List the files before reading the cursor: if a segment is removed in the meantime, the cursor
     // counts its records as consumed.
-    let candidates = candidates(storage)?;
+    let candidates = candidates(&**storage)?;
     let first = candidates.first().map(|first| first.first);
     let mut recovery = Recovery::new(storage, damaged, outlets, first)?;
     // A power cut may have lost the last writes of the cursor.
@@ -151,22 +136,22 @@ pub(super) fn recover<'a>(
         heads.iter().map(|(_, head)| head.low).max()
     });
     if let Some(low) = low {
-        recovery.delivered.consume_everywhere(0..low);
+        recovery.progress.delivered.consume_everywhere(0..low);
         recovery.next_sequence = recovery.next_sequence.max(low);
     }
     let mut next = None;
     let mut kept = Vec::new();
     for candidate in candidates.into_iter().rev() {
-        let (first, consumed) = (candidate.first, &recovery.delivered);
-        let is_done =
-            |next| next <= recovery.needed.from && consumed.rest_of(&(first..next)).is_empty();
+        let (first, consumed) = (candidate.first, &recovery.progress.delivered);
+        let needed_from = recovery.progress.needed.from;
+        let is_done = |next| next <= needed_from && consumed.covers(&(first..next));
         if next.is_some_and(is_done) || candidate.head.is_none() && consumed.contains(first) {
             recovery.remove(&candidate.name)?;
         } else {
             kept.push((candidate, next.replace(first)));
         }
     }
-    let low = recovery.delivered.low();
+    let low = recovery.progress.delivered.low();
     if let Some((first, _)) = kept.last() {
         recovery.lose(&first.name, 0, &[], low..first.first, NONE);
     }
@@ -181,10 +166,8 @@ pub(super) fn recover<'a>(
 }
 
 fn counts_of(head: &RecordHead) -> SignalCounts {
-    let mut counts = SignalCounts::default();
-    if let Some(count) = counts.get_mut(usize::from(head.signal)) {
-        *count = head.n_items;
-    }
+    let mut counts = NONE;
+    add_items(&mut counts, head.signal, head.n_items);
     counts
 }
 
@@ -220,58 +203,43 @@ fn candidates(storage: &dyn Storage) -> Result<Vec<Candidate>, OpenError> {
 pub(super) struct Recovery<'a> {
     storage: &'a dyn Storage,
     damaged: Option<&'a dyn Storage>,
-    pub(super) cursor: CursorFile,
-    /// The consumed records in the cursor.
-    pub(super) written: Delivered,
+    pub(super) progress: Progress,
     pub(super) segments: Vec<Segment>,
     /// The segments of which every record was read.
     pub(super) surveyed: Vec<SurveyedSegment>,
-    pub(super) delivered: Delivered,
-    /// The cursor counts every record below this number as durable.
-    durable: u64,
     pub(super) next_sequence: u64,
     pub(super) next_group: u64,
-    /// The records that scoring needs and that the log still has.
-    pub(super) needed: Needed,
     pub(super) recovered: Recovered,
 }
 
 impl<'a> Recovery<'a> {
     fn new(
-        storage: &'a dyn Storage,
+        storage: &'a Arc<dyn Storage>,
         damaged: Option<&'a dyn Storage>,
         outlets: [bool; N_OUTLETS],
         first: Option<u64>,
     ) -> Result<Self, OpenError> {
-        let opened = CursorFile::open(storage).map_err(FileFault::of(CURSOR))?;
-        let (cursor, slot) = opened.map_err(OpenError::OtherVersion)?;
-        let mut recovered = Recovered {
-            stopped: slot.as_ref().map(|slot| slot.written),
-            is_past_whole: slot.is_some(),
-            is_cursor_lost: slot.is_none() && first.is_some(),
+        let mut progress = Progress::read(Arc::clone(storage))?;
+        let stopped = progress.stopped;
+        if stopped.is_none() {
+            // Without a cursor, missing segments before the first segment cannot be noticed.
+            progress.delivered = Delivered::below(first.unwrap_or_default());
+        }
+        let next_sequence = progress.durable.max(progress.delivered.low());
+        let recovered = Recovered {
+            is_abandoned: progress.delivered.set_outlets(outlets, next_sequence),
+            stopped,
+            is_past_whole: stopped.is_some(),
+            is_cursor_lost: stopped.is_none() && first.is_some(),
             ..Recovered::default()
         };
-        let written = slot.as_ref().map(|slot| slot.delivered.clone());
-        let slot = slot.unwrap_or_else(|| CursorSlot {
-            // Without a cursor, missing segments before the first segment cannot be noticed.
-            delivered: Delivered::below(first.unwrap_or_default()),
-            ..CursorSlot::default()
-        });
-        let (durable, delivered) = (slot.durable, slot.delivered);
-        let next_sequence = durable.max(delivered.low());
-        let (delivered, is_abandoned) = delivered.for_outlets(outlets, next_sequence);
-        recovered.is_abandoned = is_abandoned;
         Ok(Self {
-            storage,
+            storage: &**storage,
             damaged,
-            cursor,
-            written: written.unwrap_or_default(),
-            needed: slot.needed,
+            progress,
             segments: Vec::new(),
             surveyed: Vec::new(),
             next_sequence,
-            delivered,
-            durable,
             next_group: 1,
             recovered,
         })
@@ -295,7 +263,7 @@ impl<'a> Recovery<'a> {
         let Some(head) = head else {
             // Without the salt, records cannot be distinguished from other bytes.
             let bytes = read_leniently(&*file, 0, usize::try_from(size).unwrap_or(0));
-            let lost = first..next.unwrap_or(self.durable.max(first));
+            let lost = first..next.unwrap_or(self.progress.durable.max(first));
             self.lose(&name, 0, &bytes, lost, NONE);
             return self.remove(&name);
         };
@@ -307,7 +275,6 @@ impl<'a> Recovery<'a> {
             next: head.first,
             counts: SignalCounts::default(),
             oldest: 0,
-            is_delivered: false,
         };
         self.next_group = self.next_group.max(head.group);
         self.next_sequence = self.next_sequence.max(head.first);
@@ -329,12 +296,14 @@ impl<'a> Recovery<'a> {
             // A process that uses the folder may have written other records to the file.
             return Ok(());
         }
-        let scan = scan(&bytes, &head, next, self.durable);
+        let scan = scan(&bytes, &head, next, self.progress.durable);
         segment.end = RECORDS_AT + scan.end as u64;
         self.take_records(&mut segment, &scan);
         for hole in &scan.holes {
             if hole.is_torn {
-                self.delivered.consume_everywhere(hole.sequences.clone());
+                self.progress
+                    .delivered
+                    .consume_everywhere(hole.sequences.clone());
                 self.recovered.torn = Some(segment.name.clone());
                 continue;
             }
@@ -359,10 +328,11 @@ impl<'a> Recovery<'a> {
     /// outlet has consumed only some of them, so that the records must be read.
     fn take_sealed(&mut self, segment: &Segment) -> bool {
         let range = segment.head.first..segment.next;
-        let rests = OUTLETS.map(|outlet| self.delivered.to(outlet.index()).rest_of(&range));
+        let rests =
+            OUTLETS.map(|outlet| self.progress.delivered.to(outlet.index()).rest_of(&range));
         let is_known = rests.iter().all(|rest| rest.is_empty() || rest[0] == range);
         // Scoring may need a segment whose records are all delivered.
-        if is_known && !self.delivered.rest_of(&range).is_empty() {
+        if is_known && !self.progress.delivered.covers(&range) {
             let counts = rests.map(|rest| if rest.is_empty() { NONE } else { segment.counts });
             self.waits(counts, segment.end - RECORDS_AT, segment.oldest);
         }
@@ -375,15 +345,19 @@ impl<'a> Recovery<'a> {
         let counts = OUTLETS.map(|outlet| {
             let sequences = head.sequence..head.sequence + 1;
             if !is_for(kind, head.signal, outlet) {
-                self.delivered.consume(outlet.index(), sequences);
+                self.progress.delivered.consume(outlet.index(), sequences);
                 return NONE;
             }
             is_request = true;
-            let is_consumed = self.delivered.to(outlet.index()).contains(head.sequence);
+            let is_consumed = self
+                .progress
+                .delivered
+                .to(outlet.index())
+                .contains(head.sequence);
             if is_consumed { NONE } else { items }
         });
         surveyed.n_requests += usize::from(is_request);
-        if !self.delivered.contains(head.sequence) {
+        if !self.progress.delivered.contains(head.sequence) {
             let n_bytes = head.n_bytes() as u64;
             self.waits(counts, n_bytes, head.arrived);
             surveyed.n_waiting += 1;
@@ -448,13 +422,14 @@ impl<'a> Recovery<'a> {
         range: Range<u64>,
         counts: SignalCounts,
     ) {
-        let lost = self.delivered.rest_of(&range);
+        let lost = self.progress.delivered.rest_of(&range);
         if lost.is_empty() {
             return;
         }
-        let lost_by =
-            OUTLETS.map(|outlet| !(self.delivered.to(outlet.index()).rest_of(&range)).is_empty());
-        self.delivered.consume_everywhere(range);
+        let lost_by = (self.progress.delivered.0)
+            .each_ref()
+            .map(|it| !it.covers(&range));
+        self.progress.delivered.consume_everywhere(range);
         self.recovered
             .add(lost_by.map(|is_lost| if is_lost { counts } else { NONE }));
         self.recovered.damage.push(Damage {
@@ -484,19 +459,19 @@ impl<'a> Recovery<'a> {
         self.recovered.is_past_whole &= self.recovered.damage.is_empty();
         let first = self.segments.first();
         let first_kept = first.map_or(self.next_sequence, |segment| segment.head.first);
-        if first_kept > self.needed.from {
+        if first_kept > self.progress.needed.from {
             // For example, a program without scoring has run in the meantime, or files were
             // deleted.
-            self.needed.from = first_kept;
+            self.progress.needed.from = first_kept;
             match first {
                 Some(first) => {
-                    let since = &mut self.needed.since_unix_nanos;
+                    let since = &mut self.progress.needed.since_unix_nanos;
                     *since = first.oldest.max(*since);
                 }
                 None => self.recovered.is_past_whole = false,
             }
         }
-        self.needed.from = self.needed.from.min(self.next_sequence);
+        self.progress.needed.from = self.progress.needed.from.min(self.next_sequence);
     }
 }
 

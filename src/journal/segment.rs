@@ -56,9 +56,6 @@ pub(super) struct Segment {
     /// Time at which the first record arrived, or at which a probe of the disk created the segment,
     /// in Unix nanoseconds.
     pub(super) oldest: u64,
-    /// True if every record of the segment was delivered when `Store::mark_delivered` last checked.
-    /// An append resets it to false.
-    pub(super) is_delivered: bool,
 }
 
 impl Segment {
@@ -107,6 +104,21 @@ impl FileFault {
 impl fmt::Display for FileFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.file, self.error)
+    }
+}
+
+/// The reason why a log cannot be opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// Another version wrote the log.
+    OtherVersion(u32),
+    /// The folder cannot be read or written.
+    FileFault(FileFault),
+}
+
+impl From<FileFault> for OpenError {
+    fn from(fault: FileFault) -> Self {
+        Self::FileFault(fault)
     }
 }
 

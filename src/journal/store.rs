@@ -10,10 +10,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::consumed::N_OUTLETS;
-use super::format::{ALIGNMENT, OUTLETS, RECORDS_AT, RecordHead, SegmentHead, SignalCounts};
+use super::format::{
+    ALIGNMENT, OUTLETS, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, add_items,
+};
 use super::progress::Progress;
-use super::reopen::{OpenError, Recovered, recover};
-use super::segment::{FileFault, Index, Segment, segment_name, write_heads};
+use super::reopen::{Recovered, Recovery, recover};
+use super::segment::{FileFault, Index, OpenError, Segment, segment_name, write_heads};
 use super::storage::{Storage, StoredFile};
 use crate::sync::Mutex;
 
@@ -114,18 +116,6 @@ impl AppendError {
     }
 }
 
-/// The reason why nothing could be appended, and the disk fault that caused it, if any.
-#[derive(Debug)]
-pub(super) struct AppendFailure {
-    pub(super) error: AppendError,
-    pub(super) fault: Option<FileFault>,
-}
-
-const FULL: AppendFailure = AppendFailure {
-    error: AppendError::Full,
-    fault: None,
-};
-
 #[derive(Debug)]
 pub(super) struct Store {
     storage: Arc<dyn Storage>,
@@ -153,17 +143,15 @@ impl Store {
         settings: LogSettings,
         rng: fastrand::Rng,
     ) -> Result<(Self, Recovered), OpenError> {
-        let recovery = recover(&*storage, Some(damaged), settings.outlets)?;
-        let (recovered, next_sequence) = (recovery.recovered, recovery.next_sequence);
-        let (segments, next_group) = (recovery.segments, recovery.next_group);
-        let progress = Progress::new(
-            Arc::clone(&storage),
-            recovery.cursor,
-            (recovery.written, recovery.delivered),
+        let Recovery {
+            segments,
             next_sequence,
-            recovery.needed,
-            recovered.stopped.filter(|_| settings.is_scored),
-        );
+            next_group,
+            recovered,
+            mut progress,
+            ..
+        } = recover(&storage, Some(damaged), settings.outlets)?;
+        progress.begin(next_sequence, settings.is_scored);
         let store = Self {
             storage,
             settings,
@@ -237,8 +225,9 @@ impl Store {
     }
 
     /// Appends records from the front as one group: as many as the segment and [`MAX_GROUP`] allow,
-    /// at least one. Syncs them unless `sync` is false. Returns their numbers.
-    pub(super) fn append(&mut self, records: &[&Record]) -> Result<Range<u64>, AppendFailure> {
+    /// at least one. Syncs them unless `sync` is false. Returns their numbers, or the fault of the
+    /// disk, or no fault if the log is full.
+    pub(super) fn append(&mut self, records: &[&Record]) -> Result<Range<u64>, Option<FileFault>> {
         let Some(first) = records.first() else {
             return Ok(self.next_sequence..self.next_sequence);
         };
@@ -255,17 +244,14 @@ impl Store {
         let group = &records[..fitting.count()];
         if let Err(fault) = self.write_group(group) {
             self.abandon_tail();
-            return Err(fault.into());
+            return Err(Some(fault));
         }
         let sequences = self.next_sequence..self.next_sequence + group.len() as u64;
         if let Some(segment) = self.index.lock().last_mut() {
             segment.next = sequences.end;
-            segment.is_delivered = false;
             for record in group {
                 segment.end += record.n_bytes() as u64;
-                if let Some(count) = segment.counts.get_mut(usize::from(record.signal)) {
-                    *count += record.n_items;
-                }
+                add_items(&mut segment.counts, record.signal, record.n_items);
             }
         }
         self.next_sequence = sequences.end;
@@ -345,11 +331,11 @@ impl Store {
     // === segments ===
 
     /// Finishes the tail and starts a segment with space for `n_bytes`.
-    fn roll(&mut self, n_bytes: u64, arrived: u64) -> Result<(), AppendFailure> {
+    fn roll(&mut self, n_bytes: u64, arrived: u64) -> Result<(), Option<FileFault>> {
         let least = RECORDS_AT + n_bytes;
         // The tail stays open, because a smaller record may fit.
-        if !self.settings.drops_oldest && !self.can_reclaim(least) {
-            return Err(FULL);
+        if !self.settings.drops_oldest && self.reclaimable() < least {
+            return Err(None);
         }
         self.finish_tail()?;
         let head = SegmentHead {
@@ -375,12 +361,11 @@ impl Store {
             next: head.first,
             counts: SignalCounts::default(),
             oldest: arrived,
-            is_delivered: false,
         });
         Ok(())
     }
 
-    fn finish_tail(&mut self) -> Result<(), AppendFailure> {
+    fn finish_tail(&mut self) -> Result<(), FileFault> {
         let Some(file) = self.tail.take() else {
             return Ok(());
         };
@@ -404,7 +389,7 @@ impl Store {
         head: &SegmentHead,
         least: u64,
         arrived: u64,
-    ) -> Result<(Arc<dyn StoredFile>, u64), AppendFailure> {
+    ) -> Result<(Arc<dyn StoredFile>, u64), Option<FileFault>> {
         // First evict records that only scoring needs, because scoring must never make the log
         // refuse telemetry. An evicted segment may become a spare, which frees no bytes, so it goes
         // next. It is not recycled, because a reader may be reading it.
@@ -415,7 +400,7 @@ impl Store {
         {}
         let free = self.left();
         if free < least {
-            return Err(FULL);
+            return Err(None);
         }
         let usual = self.settings.segment_size.max(least).min(free);
         let made = self.prepare(name, head, usual, None).or_else(|_| {
@@ -468,19 +453,10 @@ impl Store {
     }
 
     /// Tries to create a segment, to check whether the disk works again.
-    pub(super) fn probe(&mut self, arrived: u64) -> Result<(), AppendFailure> {
+    pub(super) fn probe(&mut self, arrived: u64) -> Result<(), Option<FileFault>> {
         if self.tail.is_some() {
             return Ok(());
         }
         self.roll(ALIGNMENT as u64, arrived)
-    }
-}
-
-impl From<FileFault> for AppendFailure {
-    fn from(fault: FileFault) -> Self {
-        Self {
-            error: AppendError::of(&fault.error),
-            fault: Some(fault),
-        }
     }
 }

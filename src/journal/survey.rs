@@ -4,13 +4,14 @@
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::consumed::N_OUTLETS;
 use super::format::{RECORDS_AT, request_signal};
 use super::recover::{parts_at, scan};
-use super::reopen::{Damage, OpenError, SurveyedSegment, recover};
-use super::segment::RecordKind;
-use super::storage::Folder;
+use super::reopen::{Damage, SurveyedSegment, recover};
+use super::segment::{OpenError, RecordKind};
+use super::storage::{Folder, Storage};
 
 #[derive(Debug)]
 pub struct JournalSurvey {
@@ -50,7 +51,7 @@ pub fn survey(directory: &Path) -> Result<JournalSurvey, OpenError> {
 }
 
 fn survey_log(directory: &Path, folder: &str, is_in_use: bool) -> Result<LogSurvey, OpenError> {
-    let storage = Folder::read_only(&directory.join(folder));
+    let storage: Arc<dyn Storage> = Arc::new(Folder::read_only(&directory.join(folder)));
     let recovery = recover(&storage, None, [true; N_OUTLETS])?;
     let (segments, mut damage) = (recovery.surveyed, recovery.recovered.damage);
     if is_in_use {
@@ -75,16 +76,9 @@ fn process_with(lock: &Path) -> Option<String> {
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
-pub struct SegmentRequest {
-    /// The signal: 0, 1 or 2.
-    pub signal: u8,
-    pub body: bytes::Bytes,
-}
-
-/// Returns all intact requests in the bytes of a segment, delivered or not; `None` if its head is
-/// damaged or of another version.
-pub fn segment_requests(bytes: &bytes::Bytes) -> Option<Vec<SegmentRequest>> {
+/// Returns all intact requests in the bytes of a segment, delivered or not, each as its signal (0, 1
+/// or 2) and its body; `None` if the segment's head is damaged or of another version.
+pub fn segment_requests(bytes: &bytes::Bytes) -> Option<Vec<(u8, bytes::Bytes)>> {
     let head = super::format::head_of(bytes).ok()?;
     let records_at = usize::try_from(RECORDS_AT).ok()?;
     let records = bytes.slice(records_at.min(bytes.len())..);
@@ -92,10 +86,7 @@ pub fn segment_requests(bytes: &bytes::Bytes) -> Option<Vec<SegmentRequest>> {
     let requests = found.filter(|found| found.head.kind == RecordKind::Request as u8);
     let requests = requests.filter_map(|found| {
         let (_, body) = parts_at(&records, found.at, &found.head)?;
-        Some(SegmentRequest {
-            signal: request_signal(found.head.signal),
-            body: records.slice_ref(body),
-        })
+        Some((request_signal(found.head.signal), records.slice_ref(body)))
     });
     Some(requests.collect())
 }

@@ -22,8 +22,8 @@ use super::format::{
 };
 use super::progress::CURSOR;
 use super::reader::{LogReader, Wanted};
-use super::reopen::{Damage, OpenError, Recovered};
-use super::segment::{RecordKind, segment_name};
+use super::reopen::{Damage, Recovered};
+use super::segment::{FileFault, OpenError, RecordKind, segment_name};
 use super::storage::{Folder, Storage};
 use super::store::{AppendError, LogSettings, Record, Store};
 use crate::sync::Mutex;
@@ -74,6 +74,10 @@ impl Promised {
             ..Self::default()
         }
     }
+}
+
+fn why(fault: Option<FileFault>) -> AppendError {
+    fault.map_or(AppendError::Full, |fault| AppendError::of(&fault.error))
 }
 
 impl Tested {
@@ -157,7 +161,7 @@ impl Tested {
             .collect();
         let mut rest: Vec<&Record> = records.iter().collect();
         while !rest.is_empty() {
-            let sequences = self.store.append(&rest).map_err(|failure| failure.error)?;
+            let sequences = self.store.append(&rest).map_err(why)?;
             let n_appended = (sequences.end - sequences.start) as usize;
             for (sequence, record) in sequences.zip(rest.drain(..n_appended)) {
                 for outlet in OUTLETS.into_iter().filter(|it| it.takes(record.signal)) {

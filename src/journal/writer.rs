@@ -18,12 +18,13 @@ use otlp::span::PeerId;
 use super::consumed::N_OUTLETS;
 use super::format::{Needed, Outlet};
 use super::gathering::Gathering;
-use super::opening::{Clock, OpenedLog, OpenedStore};
+use super::opening::{Clock, OpenedLog};
 use super::progress::Progress;
 use super::refusals::{Refusals, retry_after};
 use super::resent::{AFTER_START, LastRecords};
+use super::segment::FileFault;
 use super::segment_charges::SegmentCharges;
-use super::store::{AppendError, AppendFailure, LostRecord, Record, Store};
+use super::store::{AppendError, LostRecord, Record, Store};
 use super::waiting::{Done, Message, WaitingRecord};
 use crate::fair::FairBudget;
 use crate::sync::Mutex;
@@ -33,12 +34,10 @@ use crate::telemetry::{JournalMetrics, JournalProgressUnwritten, MetricsPage, Th
 /// the queues of scores limit the bytes of scores.
 pub(super) const MAX_WAITING: usize = 4096;
 
-/// Interval at which changes of the cursor and, with `sync: false`, records are synced.
+/// Interval at which changes of the cursor and, with `sync: false`, records are synced, and at which
+/// the time in the cursor is renewed. The next start uses this time to compute how long no process
+/// ran.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Interval at which the time in the cursor is renewed. The next start uses this time to compute
-/// how long no process ran.
-const TOUCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Delay before deliveries are written to the cursor. If the process is killed, requests that were
 /// delivered since the last write are delivered again.
@@ -245,8 +244,9 @@ impl LogShared {
 
     /// Marks the log as open, and runs the callbacks that wait for the opening, before the first
     /// record is appended.
-    pub(super) fn opened(&self, opened: OpenedStore, now: Instant) -> Store {
-        let OpenedStore { store, log, last } = opened;
+    pub(super) fn opened(&self, (store, log): (Store, OpenedLog), now: Instant) -> Store {
+        let (storage, index) = store.segments();
+        let last = LastRecords::find(storage, &index);
         *self.last.lock() = Some((last, now + AFTER_START));
         // The message of an earlier change was ignored, because the log was not open. Let the next
         // change send a message.
@@ -313,12 +313,11 @@ pub(super) struct LogWriter {
     refusals: Refusals,
     /// Refusals of the senders that use most of the log.
     refusals_of_some: Refusals,
-    /// Time at which the cursor and, with `sync: false`, records are synced next.
+    /// Time at which the cursor is renewed, and synced with the records if they have changed;
+    /// `None` before the first time.
     sync_at: Option<Instant>,
     /// Time at which a full or failed disk is retried.
     probe_at: Option<Instant>,
-    /// Time at which the time in the cursor is renewed.
-    touch_at: Option<Instant>,
     /// Time at which the cursor is written and segments are removed.
     settle_at: Option<Instant>,
     gathering: Gathering,
@@ -345,7 +344,6 @@ impl LogWriter {
             refusals,
             sync_at: None,
             probe_at: None,
-            touch_at: None,
             settle_at: None,
             gathering: Gathering::default(),
             unwritten: Throttled::default(),
@@ -371,7 +369,6 @@ impl LogWriter {
             }
             self.shared.take_consumed(&mut self.store.progress);
             self.append();
-            self.touch();
             let has_ended = self.is_ending && self.waiting.is_empty();
             self.settle(has_ended);
             self.publish();
@@ -382,7 +379,7 @@ impl LogWriter {
     }
 
     fn wait(&mut self) {
-        let due = [self.sync_at, self.probe_at, self.touch_at, self.settle_at];
+        let due = [self.sync_at, self.probe_at, self.settle_at];
         let due = due.into_iter().flatten().min();
         let left = due.map_or(Duration::MAX, |due| {
             due.saturating_duration_since((self.clock)().0)
@@ -421,7 +418,7 @@ impl LogWriter {
             Some(error) if error != AppendError::Full => error,
             _ => match self.append_group() {
                 Ok(()) => return,
-                Err(failure) => self.refused(failure),
+                Err(fault) => self.refused(fault),
             },
         };
         self.gathering = Gathering::default();
@@ -437,7 +434,7 @@ impl LogWriter {
         }
     }
 
-    fn append_group(&mut self) -> Result<(), AppendFailure> {
+    fn append_group(&mut self) -> Result<(), Option<FileFault>> {
         let (begun, _) = (self.clock)();
         let records: Vec<&Record> = self.waiting.iter().map(|it| &it.record).collect();
         let appended = self.store.append(&records);
@@ -477,15 +474,18 @@ impl LogWriter {
         if self.probe_at.is_some_and(|at| at <= now) {
             match self.store.probe(unix_nanos) {
                 Ok(()) => self.resumed(now),
-                Err(failure) => {
-                    self.refused(failure);
+                Err(fault) => {
+                    self.refused(fault);
                 }
             }
         }
     }
 
-    fn refused(&mut self, failure: AppendFailure) -> AppendError {
-        let AppendFailure { error, fault } = failure;
+    /// Refuses records because of a fault of the disk, or because the log is full.
+    fn refused(&mut self, fault: Option<FileFault>) -> AppendError {
+        let error = fault
+            .as_ref()
+            .map_or(AppendError::Full, |fault| AppendError::of(&fault.error));
         let (now, _) = (self.clock)();
         self.probe_at = match error {
             AppendError::Full => None,
@@ -501,16 +501,6 @@ impl LogWriter {
         self.refusals.end(now);
     }
 
-    fn touch(&mut self) {
-        let (now, unix_nanos) = (self.clock)();
-        if self.touch_at.is_none_or(|at| at <= now) {
-            self.touch_at = Some(now + TOUCH_INTERVAL);
-            self.settle_at = Some(now);
-            // The next write that changes something reports the failure.
-            let _ = self.store.progress.touch(unix_nanos);
-        }
-    }
-
     fn settle_soon(&mut self, now: Instant) {
         self.settle_at = self.settle_at.or(Some(now + SETTLE_DELAY));
     }
@@ -519,33 +509,33 @@ impl LogWriter {
     /// cursor, removes consumed segments, and syncs if that is due.
     fn settle(&mut self, is_ending: bool) {
         let (now, unix_nanos) = (self.clock)();
-        let due = [self.settle_at, self.sync_at].into_iter().flatten().min();
-        if !is_ending && due.is_none_or(|at| at > now) {
+        let syncs = is_ending || self.sync_at.is_none_or(|at| at <= now);
+        if !syncs && self.settle_at.is_none_or(|at| at > now) {
             return;
         }
         self.settle_at = None;
         self.shared.has_changed.store(false, Relaxed);
         self.shared.take_consumed(&mut self.store.progress);
+        if syncs {
+            self.sync_at = Some(now + SYNC_INTERVAL);
+            // The next write that changes something reports the failure.
+            let _ = self.store.progress.touch(unix_nanos);
+        }
         let used = self.store.used();
         let mut settled = self.store.settle(unix_nanos);
         if self.store.used() < used && self.probe_at.is_some() {
             self.probe_at = Some(now);
         }
-        let is_due = self.sync_at.is_some_and(|at| at <= now);
-        if is_due || is_ending {
-            self.sync_at = None;
+        if syncs {
             settled = settled.and_then(|()| self.store.sync());
         }
-        if let Err(fault) = settled {
-            self.sync_at = Some(now + SYNC_INTERVAL);
-            if self.unwritten.ready((), now).is_some() {
-                JournalProgressUnwritten {
-                    why: fault.to_string(),
-                }
-                .emit();
+        if let Err(fault) = settled
+            && self.unwritten.ready((), now).is_some()
+        {
+            JournalProgressUnwritten {
+                why: fault.to_string(),
             }
-        } else if self.store.needs_sync() {
-            self.sync_at = self.sync_at.or(Some(now + SYNC_INTERVAL));
+            .emit();
         }
     }
 

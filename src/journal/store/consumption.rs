@@ -10,34 +10,23 @@ impl Store {
     /// segments.
     pub(in crate::journal) fn free(&self) -> u64 {
         let tail = self.index.lock().last().cloned();
-        let tail_room = if tail.is_some_and(|segment| segment.is_delivered) {
-            0
-        } else {
-            self.tail_room()
-        };
+        let is_delivered = tail.is_some_and(|segment| self.is_delivered(&segment));
+        let tail_room = if is_delivered { 0 } else { self.tail_room() };
         self.reclaimable() + tail_room
     }
 
     /// Returns the bytes that new segments can use.
     pub(super) fn reclaimable(&self) -> u64 {
         let index = self.index.lock();
-        let waiting = index.iter().filter(|segment| !segment.is_delivered);
+        let waiting = index.iter().filter(|segment| !self.is_delivered(segment));
         let taken: u64 = waiting.map(|segment| segment.size).sum();
         self.settings.max_size.saturating_sub(taken)
-    }
-
-    /// Returns true if a segment of this many bytes can be created.
-    pub(super) fn can_reclaim(&mut self, n_bytes: u64) -> bool {
-        self.reclaimable() >= n_bytes || {
-            self.mark_delivered();
-            self.reclaimable() >= n_bytes
-        }
     }
 
     /// Returns the undelivered segments, each as the number of its first record.
     pub(in crate::journal) fn waiting_segments(&self) -> Vec<u64> {
         let index = self.index.lock();
-        let waiting = index.iter().filter(|segment| !segment.is_delivered);
+        let waiting = index.iter().filter(|segment| !self.is_delivered(segment));
         waiting.map(|segment| segment.head.first).collect()
     }
 
@@ -47,20 +36,16 @@ impl Store {
         index.last().map_or(0, |segment| segment.head.first)
     }
 
-    /// Marks the segments whose records are all delivered, including the tail.
-    fn mark_delivered(&mut self) {
-        let consumed = &self.progress.written;
-        for segment in self.index.lock().iter_mut() {
-            let range = segment.head.first..segment.next;
-            segment.is_delivered |= consumed.rest_of(&range).is_empty();
-        }
+    /// Returns true if the cursor says that every record of the segment is delivered.
+    fn is_delivered(&self, segment: &Segment) -> bool {
+        let records = segment.head.first..segment.next;
+        self.progress.written.covers(&records)
     }
 
     /// Writes the cursor if anything changed, and removes consumed segments that scoring does not
     /// need.
     pub(in crate::journal) fn settle(&mut self, unix_nanos: u64) -> Result<(), FileFault> {
         self.progress.write(unix_nanos)?;
-        self.mark_delivered();
         let delivered = self.delivered();
         // Retain segments that only scoring needs, newest first, within the share of scoring.
         let mut share = self.settings.max_size / NEEDED_SHARE;
@@ -100,10 +85,8 @@ impl Store {
         let index = self.index.lock();
         let n_finished = index.len() - usize::from(self.tail.is_some()).min(index.len());
         let is_delivered = |(idx, segment): (usize, &Segment)| {
-            let range = segment.head.first..segment.next;
             let next_oldest = index.get(idx + 1).map(|next| next.oldest);
-            let is_delivered = self.progress.written.rest_of(&range).is_empty();
-            is_delivered.then(|| (segment.clone(), next_oldest))
+            (self.is_delivered(segment)).then(|| (segment.clone(), next_oldest))
         };
         let finished = index[..n_finished].iter().enumerate();
         finished.filter_map(is_delivered).collect()
@@ -160,10 +143,6 @@ impl Store {
                 let _ = self.storage.remove(&segment.name);
             }
         }
-    }
-
-    pub(in crate::journal) fn needs_sync(&self) -> bool {
-        self.is_unsynced || self.progress.is_dirty()
     }
 
     pub(in crate::journal) fn sync(&mut self) -> Result<(), FileFault> {
