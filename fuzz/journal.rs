@@ -7,9 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use prost::bytes::Bytes;
-use spanscore::journal::{
-    self, JournalFolder, JournalLog, LogContents, LogSettings, LogThread, Record,
-};
+use spanscore::journal::{self, JournalFolder, JournalLog, LogSettings, LogThread, Record};
 use spanscore::sidecar;
 use spanscore::telemetry::Telemetry;
 
@@ -108,7 +106,5 @@ fn open(folder: PathBuf) -> Option<(JournalLog, LogThread)> {
     let settings = LogSettings::new(64 << 20, false, true);
     let rng = fastrand::Rng::with_seed(1);
     let telemetry = Arc::new(Telemetry::default());
-    folder
-        .open(LogContents::Requests, settings, clock, rng, &telemetry)
-        .ok()
+    folder.open(settings, clock, rng, &telemetry).ok()
 }

@@ -45,7 +45,7 @@ use std::thread::JoinHandle;
 
 pub use format::{Needed, Outlet, SignalCounts, is_segment, request_counts};
 pub use judged::JudgedMarks;
-pub use opening::{Clock, JournalError, JournalFolder, LogContents, OpenedLog, Past};
+pub use opening::{Clock, JournalError, JournalFolder, OpenedLog, Past};
 pub use reader::{LogReader, Stored, Stretch};
 pub use reopen::SurveyedSegment;
 pub use segment::{OpenError, RecordKind};
@@ -90,7 +90,6 @@ impl JournalFolder {
     /// folder or of one of its parents, or if no thread can be started.
     pub fn open(
         self: &Arc<Self>,
-        contents: LogContents,
         settings: LogSettings,
         clock: Clock,
         rng: fastrand::Rng,
@@ -102,7 +101,6 @@ impl JournalFolder {
             clock,
             rng,
             telemetry: Arc::clone(telemetry),
-            contents,
         })?;
         let thread = LogThread {
             log: log.clone(),

@@ -17,7 +17,7 @@ mod stop;
 mod topic_judges;
 
 use std::convert::Infallible;
-use std::io;
+use std::error::Error;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,15 +29,11 @@ use otlp::span::Now;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::admin::TokenError;
 use crate::config::Config;
-use crate::export::{self, ExportError};
-use crate::forward::ForwardError;
-use crate::journal::{JournalError, LogThread};
-use crate::listen::BindError;
-use crate::register::{ConfigOrigin, Register, StateError};
+use crate::export;
+use crate::journal::LogThread;
+use crate::register::{ConfigOrigin, Register};
 use crate::telemetry::Telemetry;
-use crate::tls::TlsError;
 use crate::transport::Undelivered;
 
 use intake::RequestIntake;
@@ -85,40 +81,7 @@ pub struct Plan {
 pub type Observer = Box<dyn FnMut(&Judged, &Rules) + Send>;
 
 /// An error while starting a sidecar.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// A port could not be bound.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// Certificates cannot be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The token of the API cannot be used.
-    #[error(transparent)]
-    Token(#[from] TokenError),
-    /// The state file cannot be used.
-    #[error(transparent)]
-    State(#[from] StateError),
-    /// The journal cannot be used.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    /// The downstream cannot be used.
-    #[error(transparent)]
-    Forward(#[from] ForwardError),
-    /// A destination of scores cannot be used.
-    #[error(transparent)]
-    Export(#[from] ExportError),
-    /// A setting of the receivers cannot be used.
-    #[error("{0}")]
-    Receive(String),
-    /// A setting of Kafka cannot be used.
-    #[cfg(feature = "kafka")]
-    #[error("`kafka`: {0}")]
-    Kafka(String),
-    /// The system refused, for example, a thread, an address or a folder.
-    #[error("cannot start: {0}")]
-    System(#[from] io::Error),
-}
+pub type StartError = Box<dyn Error + Send + Sync>;
 
 /// The addresses of a running sidecar.
 #[derive(Debug, Clone, Copy)]
@@ -157,6 +120,11 @@ pub struct Sidecar {
     background: JoinSet<()>,
     deadline: Duration,
     quiet: Duration,
+}
+
+#[cfg(feature = "kafka")]
+fn kafka_error(why: String) -> StartError {
+    format!("`kafka`: {why}").into()
 }
 
 #[cfg(test)]

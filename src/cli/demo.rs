@@ -25,7 +25,7 @@ use super::run::page_address;
 use super::{Exit, Streams, inspect, rules};
 use crate::config::{Config, Protocol, Signal, Sources};
 use crate::export::score_line;
-use crate::listen::{ConnectionLimits, ConnectionSlots, Port};
+use crate::listen::{BindError, ConnectionLimits, ConnectionSlots, Port};
 use crate::receive::{self, Acknowledgement, Received, Receiver, RequestSink};
 use crate::sidecar::{self, Addresses, Plan, Sidecar, StartError};
 use crate::sync::Mutex;
@@ -215,7 +215,7 @@ async fn start(backend: &Backend) -> Result<(mpsc::Receiver<Seen>, Sidecar, bool
             record: None,
         };
         match Sidecar::start(plan).await {
-            Err(StartError::Bind(_)) if !moved => {}
+            Err(error) if !moved && error.is::<BindError>() => {}
             started => return Ok((judged, started?, moved)),
         }
     }
@@ -329,7 +329,7 @@ impl Backend {
             &budgets,
             false,
         )
-        .map_err(|error| DemoError::Start(StartError::Receive(error)))?;
+        .map_err(|error| DemoError::Start(error.into()))?;
         let taken = Arc::new(Taken::default());
         let receiver = Receiver::new(settings, taken.clone(), telemetry.clone());
         let heartbeat = telemetry.heartbeat("backend", sidecar::now().instant);

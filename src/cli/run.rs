@@ -106,7 +106,8 @@ pub(super) fn run(
     let exit = match runtime.block_on(until_stopped(plan, streams)) {
         Ok(exit) => exit,
         Err(error) => {
-            streams.complain(&error.to_string())?;
+            let refusal = if error.is::<io::Error>() { "cannot start: " } else { "" };
+            streams.complain(&format!("{refusal}{error}"))?;
             Exit::NoStart
         }
     };

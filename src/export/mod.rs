@@ -81,7 +81,7 @@ pub struct ExportPlan<'a> {
     pub budget: Bound,
     pub print: Option<Print>,
     /// Marks a trace as judged once its scores are journaled, delivered or dropped.
-    pub marks: Option<JudgedMarks>,
+    pub marks: Option<Arc<JudgedMarks>>,
     /// The log that stores scores until their delivery.
     pub journal: Option<JournalLog>,
     /// The queue that delivers the judged spans, if this process delivers them.
@@ -133,7 +133,7 @@ struct Shared {
     printer: Option<(PrintForm, Printer)>,
     backends: Vec<Backend>,
     ledger: Arc<Ledger>,
-    marks: Option<JudgedMarks>,
+    marks: Option<Arc<JudgedMarks>>,
     stream: Arc<ScoreStream>,
     /// Notified when a batch gets its first score, and when marks are added.
     batch_opened: Notify,
@@ -432,7 +432,7 @@ async fn run_batcher(
             shared.flush();
         }
         // Marks wait for a turn, for example because the journal rejected them.
-        if shared.marks.as_ref().is_some_and(JudgedMarks::is_waiting) {
+        if shared.marks.as_ref().is_some_and(|it| it.is_waiting()) {
             flush_at = flush_at.or(Some(now + max_delay.max(MIN_MARK_DELAY)));
         }
         if metrics_at <= now {

@@ -12,14 +12,9 @@ use super::ticket::Ledger;
 use super::writer::JournalLog;
 use crate::sync::Mutex;
 
-/// Marks of judged traces. Clones share them.
-#[derive(Debug, Clone)]
-pub struct JudgedMarks {
-    shared: Arc<Shared>,
-}
-
+/// Marks of judged traces.
 #[derive(Debug)]
-struct Shared {
+pub struct JudgedMarks {
     log: JournalLog,
     ledger: Arc<Ledger>,
     state: Mutex<State>,
@@ -53,62 +48,54 @@ impl Marks {
 }
 
 impl JudgedMarks {
-    pub fn new(log: JournalLog) -> Self {
-        Self {
-            shared: Arc::new(Shared {
-                log,
-                ledger: Arc::default(),
-                state: Mutex::default(),
-                turn: Mutex::default(),
-            }),
-        }
+    pub fn new(log: JournalLog) -> Arc<Self> {
+        Arc::new(Self {
+            log,
+            ledger: Arc::default(),
+            state: Mutex::default(),
+            turn: Mutex::default(),
+        })
     }
 
     pub fn ledger(&self) -> &Arc<Ledger> {
-        &self.shared.ledger
+        &self.ledger
     }
 
     /// Adds marks of judged traces. The tickets for their scores were issued already, or the next
     /// [`Self::turn`] issues them. `oldest` is the oldest record that the marks refer to.
     pub fn add(&self, bytes: &[u8], oldest: u64) {
-        self.shared.state.lock().open.add(bytes, Some(oldest));
+        self.state.lock().open.add(bytes, Some(oldest));
     }
 
     /// Returns true if marks wait for a turn.
     pub fn is_waiting(&self) -> bool {
-        !self.shared.state.lock().open.bytes.is_empty()
+        !self.state.lock().open.bytes.is_empty()
     }
 
     /// Calls `send_scores`, which issues the tickets of all scores. Marks that were added before
     /// this call then wait for these tickets.
-    pub fn turn(&self, send_scores: impl FnOnce()) {
-        let Shared {
-            ledger,
-            state,
-            turn,
-            ..
-        } = &*self.shared;
-        let turn = turn.lock();
+    pub fn turn(self: &Arc<Self>, send_scores: impl FnOnce()) {
+        let turn = self.turn.lock();
         {
-            let mut state = state.lock();
+            let mut state = self.state.lock();
             let marks = std::mem::take(&mut state.open);
             if !marks.bytes.is_empty() {
                 state.waiting.push_back((u64::MAX, marks));
             }
         }
         send_scores();
-        if let Some((below, _)) = state.lock().waiting.back_mut() {
-            *below = (*below).min(ledger.next());
+        if let Some((below, _)) = self.state.lock().waiting.back_mut() {
+            *below = (*below).min(self.ledger.next());
         }
         drop(turn);
         self.write();
     }
 
     /// Appends the marks whose scores are journaled, delivered or dropped.
-    pub fn write(&self) {
-        let low = self.shared.ledger.low();
+    pub fn write(self: &Arc<Self>) {
+        let low = self.ledger.low();
         loop {
-            let mut state = self.shared.state.lock();
+            let mut state = self.state.lock();
             let due = state.waiting.pop_front_if(|(below, _)| *below <= low);
             let Some((_, Marks { bytes, oldest })) = due else {
                 return;
@@ -120,8 +107,8 @@ impl JudgedMarks {
             // `state`.
             drop(state);
             let bytes = Bytes::from(bytes);
-            let record = Record::judged(self.shared.log.unix_nanos(), bytes.clone());
-            let shared = Arc::clone(&self.shared);
+            let record = Record::judged(self.log.unix_nanos(), bytes.clone());
+            let shared = Arc::clone(self);
             let done = move |appended: Result<u64, _>| {
                 let mut state = shared.state.lock();
                 state.writing.remove(&number);
@@ -131,13 +118,13 @@ impl JudgedMarks {
                     Err(_) => state.open.add(&bytes, oldest),
                 }
             };
-            self.shared.log.append(record, Box::new(done));
+            self.log.append(record, Box::new(done));
         }
     }
 
     /// Returns the oldest record to which any mark that is not durable refers.
     pub fn oldest(&self) -> Option<u64> {
-        let state = self.shared.state.lock();
+        let state = self.state.lock();
         let waiting = state.waiting.iter().map(|(_, marks)| marks.oldest);
         let oldest = waiting.chain(state.writing.values().copied());
         oldest.chain([state.open.oldest]).flatten().min()

@@ -214,24 +214,6 @@ pub(super) struct Opener {
     pub(super) clock: Clock,
     pub(super) rng: fastrand::Rng,
     pub(super) telemetry: Arc<Telemetry>,
-    pub(super) contents: LogContents,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogContents {
-    /// Requests for the downstream and a topic, and requests that are only scored.
-    Requests,
-    Scores,
-}
-
-impl LogContents {
-    /// Returns the name of the log's folder.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Requests => super::REQUESTS,
-            Self::Scores => super::SCORES,
-        }
-    }
 }
 
 impl Opener {
@@ -242,7 +224,7 @@ impl Opener {
             return Err(JournalFolder::in_use(&self.folder.path));
         }
         let (begun, _) = (self.clock)();
-        let path = self.folder.path.join(self.contents.name());
+        let path = self.folder.path.join(self.settings.name());
         let damaged: Arc<dyn Storage> = Arc::new(self.folder.folder(DAMAGED)?);
         let mut opened = self.open_store(&*damaged)?;
         if let Err(OpenError::OtherVersion(version)) = opened {
@@ -254,7 +236,8 @@ impl Opener {
             OpenError::FileFault(fault) => unusable(&path.join(fault.file), fault.error),
         })?;
         let folder = self.folder.path.display().to_string();
-        if self.contents == LogContents::Requests && is_in_memory(&path) {
+        let is_of_scores = self.settings.drops_oldest;
+        if !is_of_scores && is_in_memory(&path) {
             JournalInMemory {
                 folder: folder.clone(),
             }
@@ -265,7 +248,7 @@ impl Opener {
         let [n_spans, n_log_records, n_points] =
             std::array::from_fn(|idx| waiting[0][idx].max(waiting[1][idx]));
         report(&recovered, &path, &self.telemetry);
-        if self.contents == LogContents::Scores {
+        if is_of_scores {
             JournaledScoresFound {
                 folder,
                 n_bytes: recovered.n_bytes,
@@ -331,14 +314,14 @@ impl Opener {
         &mut self,
         damaged: &dyn Storage,
     ) -> Result<Result<(Store, Recovered), OpenError>, JournalError> {
-        let storage = Arc::new(self.folder.folder(self.contents.name())?);
+        let storage = Arc::new(self.folder.folder(self.settings.name())?);
         let rng = self.rng.fork();
         Ok(Store::open(storage, damaged, self.settings, rng))
     }
 
     fn set_other_aside(&self, path: &Path, version: u32) -> Result<(), JournalError> {
         let (_, unix_nanos) = (self.clock)();
-        let name = format!("{}-{}", self.contents.name(), unix_nanos / 1_000_000_000);
+        let name = format!("{}-{}", self.settings.name(), unix_nanos / 1_000_000_000);
         let aside = self.folder.path.join(DAMAGED).join(name);
         fs::rename(path, &aside).map_err(|error| unusable(path, error))?;
         JournalOtherVersion {

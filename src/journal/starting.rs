@@ -18,7 +18,7 @@ pub(super) fn start(mut opener: Opener) -> Result<(JournalLog, JoinHandle<()>), 
         Err(error) if !error.may_pass() => return Err(error),
         opened => opened,
     };
-    let (clock, name) = (opener.clock, opener.contents.name());
+    let (clock, name) = (opener.clock, opener.settings.name());
     let capacity = opener.settings.max_size;
     let shared = Arc::new(LogShared::new(
         JournalMetrics::new(name, capacity),

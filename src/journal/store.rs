@@ -17,6 +17,7 @@ use super::progress::Progress;
 use super::reopen::{Recovered, Recovery, recover};
 use super::segment::{FileFault, Index, OpenError, Segment, segment_name, write_heads};
 use super::storage::{Storage, StoredFile};
+use super::{REQUESTS, SCORES};
 use crate::sync::Mutex;
 
 pub use self::record::Record;
@@ -44,7 +45,8 @@ pub struct LogSettings {
     pub(super) sync: bool,
     /// True if delivered records are retained while open traces have spans in them.
     pub(super) is_scored: bool,
-    /// True if a full log evicts its oldest records; otherwise it refuses new ones.
+    /// True if the log has scores. A full one evicts its oldest records; otherwise it refuses new
+    /// ones.
     pub(super) drops_oldest: bool,
     /// True for each outlet that the log has.
     pub(super) outlets: [bool; N_OUTLETS],
@@ -70,6 +72,11 @@ impl LogSettings {
             outlets: [downstream, topic],
             ..self
         }
+    }
+
+    /// Returns the name of the log's folder.
+    pub(super) fn name(&self) -> &'static str {
+        if self.drops_oldest { SCORES } else { REQUESTS }
     }
 
     /// Returns the settings of a log of scores, which evicts its oldest records when full.

@@ -25,12 +25,7 @@ impl MemoryWatch {
         telemetry: Arc<Telemetry>,
     ) -> Self {
         let limit = read();
-        let budgets = config.budgets(limit);
-        heap::set_limit(budgets.limit / 4 * 3);
-        MemoryShared {
-            n_bytes: budgets.limit,
-        }
-        .emit(&telemetry);
+        let budgets = share(config, limit, &telemetry);
         Self {
             config: config.clone(),
             read,
@@ -70,13 +65,8 @@ impl MemoryWatch {
         if limit == before {
             return;
         }
-        let budgets = self.config.budgets(limit);
+        let budgets = share(&self.config, limit, &self.telemetry);
         self.bounds.set(&budgets);
-        heap::set_limit(budgets.limit / 4 * 3);
-        MemoryShared {
-            n_bytes: budgets.limit,
-        }
-        .emit(&self.telemetry);
         MemoryLimitChanged {
             before,
             limit,
@@ -84,6 +74,17 @@ impl MemoryWatch {
         }
         .emit();
     }
+}
+
+/// Computes and reports the shares of a memory limit.
+fn share(config: &Config, limit: Option<usize>, telemetry: &Telemetry) -> Budgets {
+    let budgets = config.budgets(limit);
+    heap::set_limit(budgets.limit / 4 * 3);
+    MemoryShared {
+        n_bytes: budgets.limit,
+    }
+    .emit(telemetry);
+    budgets
 }
 
 #[cfg(test)]

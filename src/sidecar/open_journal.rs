@@ -7,7 +7,7 @@ use super::rebuild::JournaledTraces;
 use super::{StartError, now};
 use crate::config::{AtStop, Config};
 use crate::journal::{
-    JournalError, JournalFolder, JournalLog, JudgedMarks, LogContents, LogSettings, LogThread,
+    JournalError, JournalFolder, JournalLog, JudgedMarks, LogSettings, LogThread,
 };
 use crate::telemetry::{MetricsSource, Telemetry};
 
@@ -23,7 +23,6 @@ const UNREAD_SHARE: usize = 8;
 #[derive(Default)]
 pub(super) struct JournalParts {
     pub(super) requests: Option<JournalLog>,
-    pub(super) marks: Option<JudgedMarks>,
     pub(super) scores: Option<JournalLog>,
     pub(super) traces: Option<JournaledTraces>,
     pub(super) metrics: Option<MetricsSource>,
@@ -63,8 +62,8 @@ pub(super) async fn open_journal(
         (now.instant, now.unix_nanos)
     };
     let (mut logs, mut log_threads) = (Vec::new(), Vec::new());
-    let mut open = |contents, settings| {
-        let (log, thread) = folder.open(contents, settings, clock, rng.fork(), telemetry)?;
+    let mut open = |settings| {
+        let (log, thread) = folder.open(settings, clock, rng.fork(), telemetry)?;
         logs.push(log.clone());
         log_threads.insert(0, thread);
         Ok::<_, JournalError>(log)
@@ -72,23 +71,19 @@ pub(super) async fn open_journal(
     let [size, scores_size] = [&journal.max_size, &journal.max_scores_size].map(|it| it.0 as u64);
     let settings = LogSettings::new(size, journal.sync, is_scored);
     let settings = settings.for_outlets(forwards, config.kafka.write.enabled);
-    let requests = open(LogContents::Requests, settings)?;
+    let requests = open(settings)?;
     let settings = LogSettings::of_scores(scores_size, journal.sync);
-    let scores = is_scored
-        .then(|| open(LogContents::Scores, settings))
-        .transpose()?;
+    let scores = is_scored.then(|| open(settings)).transpose()?;
     let metrics: MetricsSource = Arc::new(move |page| JournalLog::write_metrics(&logs, page));
-    let marks = is_scored.then(|| JudgedMarks::new(requests.clone()));
-    let traces = marks.clone().map(|marks| JournaledTraces {
+    let traces = is_scored.then(|| JournaledTraces {
         log: requests.clone(),
-        marks,
+        marks: JudgedMarks::new(requests.clone()),
         has_peers: config.assemble.peers.is_some(),
         keeps_open: config.shutdown.open_traces == AtStop::Keep,
         max_unread: journal.max_size.0 / UNREAD_SHARE,
     });
     Ok(JournalParts {
         requests: Some(requests),
-        marks,
         scores,
         traces,
         metrics: Some(metrics),

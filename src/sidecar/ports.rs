@@ -35,19 +35,17 @@ impl Ports {
             .map(|tls| PortTls::try_new(tls, telemetry))
             .transpose()?
             .map(Arc::new);
-        let receives = !config.kafka.only_reads();
-        let grpc = if receives && otlp.grpc.enabled {
-            let setting = "receivers.otlp.grpc.listen";
-            Some(Port::bind(otlp.grpc.listen, setting, tls.clone(), &slots).await?)
-        } else {
-            None
+        let bind = async |is_enabled: bool, address, setting| {
+            if !is_enabled || config.kafka.only_reads() {
+                return Ok(None);
+            }
+            Port::bind(address, setting, tls.clone(), &slots)
+                .await
+                .map(Some)
         };
-        let http = if receives && otlp.http.enabled {
-            let setting = "receivers.otlp.http.listen";
-            Some(Port::bind(otlp.http.listen, setting, tls, &slots).await?)
-        } else {
-            None
-        };
+        let (grpc, http) = (&otlp.grpc, &otlp.http);
+        let grpc = bind(grpc.enabled, grpc.listen, "receivers.otlp.grpc.listen").await?;
+        let http = bind(http.enabled, http.listen, "receivers.otlp.http.listen").await?;
         // Probes and scrapers have no certificate, so the guard decides which requests need one.
         let tls = config
             .admin

@@ -40,7 +40,7 @@ const BEAT: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct JournaledTraces {
     pub(super) log: JournalLog,
-    pub(super) marks: JudgedMarks,
+    pub(super) marks: Arc<JudgedMarks>,
     /// True if other replicas may have received spans while no process ran.
     pub(super) has_peers: bool,
     /// True if a stop retains open traces in the journal, unjudged.
@@ -78,23 +78,12 @@ struct State {
     last_need: Needed,
     /// Number of threads that have not rebuilt their traces.
     n_rebuilding: usize,
-    /// Totals over the threads that have rebuilt their traces.
-    rebuilt: Rebuilt,
+    /// Totals of the threads that have rebuilt their traces: open traces, marks and spans.
+    rebuilt: [usize; 3],
     begun: Option<Instant>,
     /// Number of threads that have not stopped.
     n_running: usize,
     n_kept_open: usize,
-}
-
-#[derive(Debug, Default)]
-struct Rebuilt {
-    n_open: usize,
-    n_spans: usize,
-    n_marks: usize,
-    /// True if records could not be read.
-    is_damaged: bool,
-    /// The error that ended the reading.
-    error: Option<io::Error>,
 }
 
 impl JournaledTraces {
@@ -109,7 +98,7 @@ impl JournaledTraces {
                 needs: vec![None; n_threads],
                 last_need: Needed::default(),
                 n_rebuilding: n_threads,
-                rebuilt: Rebuilt::default(),
+                rebuilt: [0; 3],
                 begun: None,
                 n_running: n_threads,
                 n_kept_open: 0,
@@ -154,21 +143,21 @@ impl JournaledPartition {
         if is_whole && !all.kept.has_peers {
             pipeline.restore_memory(past.needed.since_unix_nanos);
         }
-        let mut rebuilt = Rebuilt::default();
-        if let Err(error) = rebuilt.restore(&mut past, pipeline, started, sink) {
-            rebuilt = Rebuilt {
-                is_damaged: true,
-                error: Some(error),
-                ..Rebuilt::default()
-            };
-        }
-        rebuilt.n_open = pipeline.stats().n_open;
-        if !is_whole || rebuilt.is_damaged {
+        let restored = restore(&mut past, pipeline, started, sink);
+        let ((n_judged, n_spans), is_damaged) = restored.unwrap_or_else(|error| {
+            JournalTracesUnread {
+                why: error.to_string(),
+            }
+            .emit();
+            ((0, 0), true)
+        });
+        if !is_whole || is_damaged {
             pipeline.restore_memory(past.opened_unix_nanos);
             pipeline.mark_restored_incomplete(started);
         }
         self.reader = Some(past.requests);
-        all.rebuilt(rebuilt, silence, &sink.telemetry);
+        let n_open = pipeline.stats().n_open;
+        all.rebuilt([n_open, n_judged, n_spans], silence, &sink.telemetry);
         // If the process is killed soon, the next start needs the time from which traces are
         // remembered.
         let needed = Needed {
@@ -263,35 +252,27 @@ impl SharedJournal {
         Some(past)
     }
 
-    /// Adds the counts of a thread. The last thread reports the totals.
-    fn rebuilt(&self, rebuilt: Rebuilt, silence: Option<Duration>, telemetry: &Telemetry) {
+    /// Adds the counts of a thread: open traces, marks and spans. The last thread reports the totals.
+    fn rebuilt(&self, counts: [usize; 3], silence: Option<Duration>, telemetry: &Telemetry) {
         let mut state = self.state.lock();
-        state.rebuilt.add(rebuilt);
+        let sums = state.rebuilt.iter_mut();
+        sums.zip(counts).for_each(|(sum, count)| *sum += count);
         state.n_rebuilding -= 1;
-        let is_last = state.n_rebuilding == 0;
-        let all = if is_last { std::mem::take(&mut state.rebuilt) } else { return };
-        let begun = state.begun;
+        if state.n_rebuilding > 0 {
+            return;
+        }
+        let ([n_open, n_judged, n_spans], begun) = (state.rebuilt, state.begun);
         drop(state);
         self.progress.notify_all();
-        if let Some(error) = all.error {
-            JournalTracesUnread {
-                why: error.to_string(),
-            }
-            .emit();
-        }
         if let Some(silence) = silence.filter(|silence| *silence > SENDERS_PATIENCE)
-            && all.n_open > 0
+            && n_open > 0
         {
-            DowntimeTooLong {
-                silence,
-                n_open: all.n_open,
-            }
-            .emit();
+            DowntimeTooLong { silence, n_open }.emit();
         }
         TracesRestored {
-            n_open: all.n_open,
-            n_judged: all.n_marks,
-            n_spans: all.n_spans,
+            n_open,
+            n_judged,
+            n_spans,
             took: begun.map_or(Duration::ZERO, |begun| {
                 now().instant.saturating_duration_since(begun)
             }),
@@ -341,70 +322,54 @@ fn is_patient(silence: Option<Duration>) -> bool {
     silence.is_some_and(|silence| silence <= SENDERS_PATIENCE)
 }
 
-impl Rebuilt {
-    /// Rebuilds the open traces in the pipeline from the requests and the marks in the journal.
-    fn restore<C: CrossTraceAccess>(
-        &mut self,
-        past: &mut Past,
-        pipeline: &mut Pipeline<C>,
-        started: Now,
-        sink: &mut JudgeSink,
-    ) -> io::Result<()> {
-        let rules = &*Arc::clone(&sink.rules);
-        let Past {
-            marks,
-            requests,
-            needed,
-            end,
-            silence,
-            ..
-        } = past;
-        let mut judged = Vec::new();
-        self.read(marks, needed.from..*end, |record| {
-            sink.beat();
-            judged.extend(TraceMark::decode_all(&record.body, rules));
-        })?;
-        let mut rebuilding = Rebuilding::new(pipeline, rules, judged, started);
-        self.n_marks = rebuilding.n_marks();
-        let mut n_spans = 0;
-        let mut is_first = is_patient(*silence);
-        self.read(requests, needed.from..*end, |record| {
-            sink.beat();
-            if std::mem::take(&mut is_first) {
-                let since = record.arrived.max(needed.since_unix_nanos);
-                rebuilding.restore_session_history(since);
-            }
-            let sequence = record.sequence;
-            n_spans += rebuilding.take(batch_of(record, rules), sequence);
-        })?;
-        rebuilding.finish();
-        self.n_spans = n_spans;
-        Ok(())
-    }
-
-    fn add(&mut self, other: Self) {
-        self.n_open += other.n_open;
-        self.n_spans += other.n_spans;
-        self.n_marks += other.n_marks;
-        self.is_damaged |= other.is_damaged;
-        self.error = self.error.take().or(other.error);
-    }
-
-    fn read(
-        &mut self,
-        reader: &mut LogReader,
-        records: Range<u64>,
-        mut take: impl FnMut(Stored),
-    ) -> io::Result<()> {
-        let mut from = records.start;
-        while from < records.end {
-            let stretch = reader.read(from, records.end, MAX_READ)?;
-            self.is_damaged |= !stretch.damage.is_empty();
-            from = stretch.next;
-            stretch.records.into_iter().for_each(&mut take);
+/// Rebuilds the open traces in the pipeline from the requests and the marks in the journal. Returns
+/// the numbers of marks and spans, and true if records were damaged.
+fn restore<C: CrossTraceAccess>(
+    past: &mut Past,
+    pipeline: &mut Pipeline<C>,
+    started: Now,
+    sink: &mut JudgeSink,
+) -> io::Result<((usize, usize), bool)> {
+    let rules = &*Arc::clone(&sink.rules);
+    let (needed, records) = (past.needed, past.needed.from..past.end);
+    let mut judged = Vec::new();
+    let are_marks_damaged = read(&mut past.marks, records.clone(), |record| {
+        sink.beat();
+        judged.extend(TraceMark::decode_all(&record.body, rules));
+    })?;
+    let mut rebuilding = Rebuilding::new(pipeline, rules, judged, started);
+    let (n_marks, mut n_spans) = (rebuilding.n_marks(), 0);
+    let mut is_first = is_patient(past.silence);
+    let are_requests_damaged = read(&mut past.requests, records, |record| {
+        sink.beat();
+        if std::mem::take(&mut is_first) {
+            let since = record.arrived.max(needed.since_unix_nanos);
+            rebuilding.restore_session_history(since);
         }
-        Ok(())
+        let sequence = record.sequence;
+        n_spans += rebuilding.take(batch_of(record, rules), sequence);
+    })?;
+    rebuilding.finish();
+    Ok((
+        (n_marks, n_spans),
+        are_marks_damaged || are_requests_damaged,
+    ))
+}
+
+/// Returns true if records were damaged.
+fn read(
+    reader: &mut LogReader,
+    records: Range<u64>,
+    mut take: impl FnMut(Stored),
+) -> io::Result<bool> {
+    let (mut from, mut is_damaged) = (records.start, false);
+    while from < records.end {
+        let stretch = reader.read(from, records.end, MAX_READ)?;
+        is_damaged |= !stretch.damage.is_empty();
+        from = stretch.next;
+        stretch.records.into_iter().for_each(&mut take);
     }
+    Ok(is_damaged)
 }
 
 /// Scans the spans and log records of a request, as the receivers do.

@@ -193,18 +193,15 @@ impl RecordFiles {
 
 /// Returns true for a name such as `1795392000123-000001.traces.pb`.
 fn is_ours(name: &str) -> bool {
-    let Some((numbers, end)) = name.split_once('.') else {
-        return false;
-    };
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_numbered = numbers
-        .split_once('-')
-        .is_some_and(|(time, number)| is_number(time) && is_number(number));
-    let signals = Signal::ALL.into_iter();
-    is_numbered
-        && signals
-            .into_iter()
-            .any(|signal| end == format!("{}.pb", signal.as_str()))
+    let parts = name
+        .strip_suffix(".pb")
+        .and_then(|name| name.split_once('.'));
+    parts.is_some_and(|(numbers, end)| {
+        let numbers = numbers.split_once('-');
+        numbers.is_some_and(|(time, number)| is_number(time) && is_number(number))
+            && Signal::ALL.iter().any(|signal| signal.as_str() == end)
+    })
 }
 
 #[cfg(test)]

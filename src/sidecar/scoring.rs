@@ -21,6 +21,7 @@ use super::judgements::{Judge, JudgeSink};
 use super::now;
 use super::rebuild::JournaledTraces;
 use crate::fair::{Charge, FairBudget};
+use crate::sync::Mutex;
 use crate::telemetry::{SpansUnscored, SpansWithoutIds, Telemetry, Throttled};
 
 use shared::{Arrived, OfThread, QueuedSpans, ScoringState};
@@ -71,7 +72,9 @@ impl ScoringQueue {
             draining: AtomicBool::new(false),
             offered_below: AtomicU64::new(0),
             traces: Arc::new(traces),
-            threads: (0..n_threads).map(|_| OfThread::default()).collect(),
+            threads: (0..n_threads)
+                .map(|_| Mutex::<OfThread>::default())
+                .collect(),
         });
         let sender_key = RandomState::new().hash_one(());
         let (mut senders, mut workers) = (Vec::new(), Vec::new());
@@ -182,7 +185,7 @@ impl ScoringQueue {
     /// Reports that replicas changed at some time after `since`.
     pub(super) fn peers_changed(&self, since: Now, noticed: Now) {
         for thread in &self.shared.threads {
-            let mut changed = thread.peers_changed.lock();
+            let changed = &mut thread.lock().peers_changed;
             // The period begins with the first change that the thread has not read, and ends with
             // the last one.
             changed.get_or_insert((since, noticed)).1 = noticed;
@@ -204,11 +207,11 @@ impl ScoringQueue {
         trace_ids.dedup();
         let n_threads = self.shared.threads.len();
         for (index, thread) in self.shared.threads.iter().enumerate() {
-            let mut unscored = thread.unscored.lock();
+            let mut thread = thread.lock();
             let own = trace_ids
                 .iter()
                 .filter(|trace_id| Partition::index_of(**trace_id, n_threads) == index);
-            own.for_each(|trace_id| unscored.mark(*trace_id));
+            own.for_each(|trace_id| thread.mark_unscored(*trace_id));
         }
     }
 }

@@ -26,9 +26,9 @@ use super::peers::watch_peers;
 use super::ports::{Doors, Ports};
 use super::record::Recorder;
 use super::scoring::{ScoringBounds, ScoringQueue, Worker};
-#[cfg(feature = "kafka")]
-use super::topic_judges::TopicJudges;
 use super::{Addresses, Observer, Plan, Sidecar, StartError, now};
+#[cfg(feature = "kafka")]
+use super::{kafka_error, topic_judges::TopicJudges};
 use crate::admin::{AdminPort, Guard, OtlpAddresses};
 use crate::config::{Bound, Budgets, Config};
 use crate::export::{self, ExportTasks, Exporter, Print};
@@ -188,7 +188,7 @@ impl Ground {
             self.memory_watch.bounds(),
             destination.is_some(),
         )
-        .map_err(StartError::Receive)
+        .map_err(StartError::from)
     }
 
     /// Starts the deliveries to the downstream and to a topic.
@@ -218,7 +218,7 @@ impl Ground {
                 &self.telemetry,
                 self.rng.fork(),
             )
-            .map_err(StartError::Kafka)?;
+            .map_err(kafka_error)?;
             forwarding.spawn(delivery.run());
             return Ok((forward.also_into(queue), forwarding));
         }
@@ -238,7 +238,8 @@ impl Ground {
             config,
             budget: bounds.scores.clone(),
             print,
-            marks: journal.marks.take().filter(|_| !config.kafka.read.enabled),
+            marks: (journal.traces.as_ref().map(|traces| traces.marks.clone()))
+                .filter(|_| !config.kafka.read.enabled),
             journal: journal.scores.take(),
             spans: forward.queue_of_spans(),
         };

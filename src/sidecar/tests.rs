@@ -7,6 +7,7 @@ mod rotated_headers;
 use bytes::Bytes;
 use otlp::span::PeerId;
 
+use std::io;
 use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwap;

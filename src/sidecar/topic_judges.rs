@@ -17,7 +17,7 @@ use judge::pipeline::{LogLimits, Rules};
 
 use super::judgements::{Judge, JudgeSink, in_memory};
 use super::scoring::ScoringBounds;
-use super::{StartError, now};
+use super::{StartError, kafka_error, now};
 use crate::config::{Kafka, KafkaProtocol};
 use crate::export::Exporter;
 use crate::kafka::{AsideWriter, TopicReader};
@@ -71,7 +71,7 @@ impl TopicJudges {
         .emit(&telemetry);
         let aside = config.read.set_aside_topic.as_deref();
         let aside = aside.map(|topic| AsideWriter::new(&config, topic));
-        let aside = aside.transpose().map_err(StartError::Kafka)?;
+        let aside = aside.transpose().map_err(kafka_error)?;
         let shared = Arc::new(Self {
             limits: LogLimits {
                 overlap: config.read.overlap.0,
@@ -103,7 +103,7 @@ impl TopicJudges {
             let rules = shared.rules.load_full();
             let sink = JudgeSink::new(judge, rules, shared.telemetry.clone(), heartbeat);
             let member = Member::new(index, sink, Arc::clone(&shared));
-            let member = member.map_err(StartError::Kafka)?;
+            let member = member.map_err(kafka_error)?;
             let thread = thread::Builder::new().name(name);
             threads.push(thread.spawn(move || member.run())?);
         }

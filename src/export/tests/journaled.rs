@@ -18,7 +18,7 @@ use super::fixture::{fail, pass};
 use crate::config::Config;
 use crate::eventually::eventually;
 use crate::export::{ExportPlan, ExportTasks, Exporter, n_queued};
-use crate::journal::{JournalFolder, JournalLog, LogContents, LogSettings, LogThread};
+use crate::journal::{JournalFolder, JournalLog, LogSettings, LogThread};
 use crate::sidecar;
 use crate::telemetry::Telemetry;
 use crate::transport::tests::peer::{Peer, Reply};
@@ -35,8 +35,7 @@ impl JournaledExport {
         let telemetry: Arc<Telemetry> = Arc::default();
         let mut rng = fastrand::Rng::with_seed(7);
         let settings = LogSettings::of_scores(max_size, false);
-        let opened =
-            locked(folder).open(LogContents::Scores, settings, clock, rng.fork(), &telemetry);
+        let opened = locked(folder).open(settings, clock, rng.fork(), &telemetry);
         let (log, thread) = opened.unwrap();
         let plan = ExportPlan {
             config,
@@ -80,13 +79,7 @@ fn locked(folder: &Path) -> Arc<JournalFolder> {
 /// Opens a log of requests for the judged spans.
 pub(super) fn open_requests(folder: &Path, telemetry: &Arc<Telemetry>) -> (JournalLog, LogThread) {
     let settings = LogSettings::new(LARGE, false, false);
-    let opened = locked(folder).open(
-        LogContents::Requests,
-        settings,
-        clock,
-        fastrand::Rng::new(),
-        telemetry,
-    );
+    let opened = locked(folder).open(settings, clock, fastrand::Rng::new(), telemetry);
     opened.unwrap()
 }
 

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 use crate::eventually::eventually;
-use crate::journal::{JournalFolder, LogContents, LogSettings, LogThread, Outlet};
+use crate::journal::{JournalFolder, LogSettings, LogThread, Outlet};
 
 struct JournaledPlane {
     plane: Plane,
@@ -44,7 +44,7 @@ impl JournaledPlane {
         let (log, thread) = JournalFolder::lock(folder)
             .unwrap()
             .expect("nobody else has it")
-            .open(LogContents::Requests, log, clock, rng.clone(), &telemetry)
+            .open(log, clock, rng.clone(), &telemetry)
             .unwrap();
         let settings = Settings {
             destination: Some(destination),
@@ -152,13 +152,7 @@ fn open_both(
     let (log, thread) = JournalFolder::lock(folder)
         .unwrap()
         .expect("nobody else has it")
-        .open(
-            LogContents::Requests,
-            settings,
-            clock,
-            rng.clone(),
-            &telemetry,
-        )
+        .open(settings, clock, rng.clone(), &telemetry)
         .unwrap();
     let settings = Settings {
         destination: Some(first),

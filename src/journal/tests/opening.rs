@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::journal::format::Needed;
-use crate::journal::opening::{Clock, JournalFolder, LogContents, OpenedLog, Opener};
+use crate::journal::opening::{Clock, JournalFolder, OpenedLog, Opener};
 use crate::journal::store::{LogSettings, Store};
 use crate::telemetry::Telemetry;
 
@@ -23,7 +23,6 @@ fn open(folder: &Path, clock: Clock) -> (Store, OpenedLog) {
         clock,
         rng: fastrand::Rng::with_seed(1),
         telemetry: Arc::new(Telemetry::default()),
-        contents: LogContents::Requests,
     };
     opener.open().unwrap()
 }

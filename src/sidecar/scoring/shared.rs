@@ -40,24 +40,19 @@ pub(super) struct ScoringState {
     /// One more than the number of the last journal record that was offered.
     pub(super) offered_below: AtomicU64,
     pub(super) traces: Arc<SharedTraces>,
-    pub(super) threads: Vec<OfThread>,
+    pub(super) threads: Vec<Mutex<OfThread>>,
 }
 
-/// State of one thread that receivers and other threads access.
+/// What receivers and other threads tell one thread, and the thread has not read yet.
 #[derive(Debug, Default)]
 pub(super) struct OfThread {
-    pub(super) unscored: Mutex<Unscored>,
-    /// The changes of the replicas that this thread has not read yet: the earliest time at which
-    /// the first can have happened, and the time at which the last was detected.
-    pub(super) peers_changed: Mutex<Option<(Now, Now)>>,
-}
-
-/// Traces with spans that were forwarded unscored. The thread must mark them.
-#[derive(Debug, Default)]
-pub(super) struct Unscored {
-    pub(super) trace_ids: Vec<TraceId>,
-    /// Traces that do not fit into the list.
-    pub(super) others: TraceIdFilter,
+    /// Traces with spans that were forwarded unscored. The thread must mark them.
+    pub(super) unscored: Vec<TraceId>,
+    /// Unscored traces that do not fit into the list.
+    pub(super) other_unscored: TraceIdFilter,
+    /// The changes of the replicas: the earliest time at which the first can have happened, and the
+    /// time at which the last was detected.
+    pub(super) peers_changed: Option<(Now, Now)>,
 }
 
 /// The spans of a request for one thread. They are boxed, because a channel allocates all its slots
@@ -84,14 +79,14 @@ pub(super) enum QueuedSpans {
     },
 }
 
-// === impl Unscored ===
+// === impl OfThread ===
 
-impl Unscored {
-    pub(super) fn mark(&mut self, trace_id: TraceId) {
-        if self.trace_ids.len() < MAX_UNSCORED {
-            self.trace_ids.push(trace_id);
+impl OfThread {
+    pub(super) fn mark_unscored(&mut self, trace_id: TraceId) {
+        if self.unscored.len() < MAX_UNSCORED {
+            self.unscored.push(trace_id);
         } else {
-            self.others.insert(trace_id);
+            self.other_unscored.insert(trace_id);
         }
     }
 }

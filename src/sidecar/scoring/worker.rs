@@ -123,16 +123,15 @@ impl Worker {
         if shared.threads.len() > 1 {
             pipeline.reopen_changed(time);
         }
-        let of_thread = &shared.threads[self.index];
-        if let Some((since, noticed)) = of_thread.peers_changed.lock().take() {
+        let changes = mem::take(&mut *shared.threads[self.index].lock());
+        if let Some((since, noticed)) = changes.peers_changed {
             pipeline.begin_memory(since, noticed);
         }
-        let unscored = mem::take(&mut *of_thread.unscored.lock());
-        if !unscored.others.is_empty() {
-            pipeline.mark_many_unscored(unscored.others, time);
+        if !changes.other_unscored.is_empty() {
+            pipeline.mark_many_unscored(changes.other_unscored, time);
         }
-        if !unscored.trace_ids.is_empty() {
-            pipeline.mark_unscored(&unscored.trace_ids, time);
+        if !changes.unscored.is_empty() {
+            pipeline.mark_unscored(&changes.unscored, time);
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::eventually::eventually;
-use crate::journal::{JournalFolder, Ledger, LogContents, LogSettings, Outlet};
+use crate::journal::{JournalFolder, Ledger, LogSettings, Outlet};
 
 #[derive(Debug, Default)]
 struct Notebook(Mutex<Vec<(&'static str, u64)>>);
@@ -356,7 +356,6 @@ async fn a_revision_never_overtakes_an_older_one_on_a_disk_that_refuses() {
     let telemetry: Arc<Telemetry> = Arc::default();
     let clock = || (now(), 1);
     let opened = JournalFolder::lock(folder.path()).unwrap().unwrap().open(
-        LogContents::Scores,
         LogSettings::of_scores(8 << 20, false),
         clock,
         fastrand::Rng::new(),

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::config::Signal;
 use crate::journal::{
-    JournalFolder, JournalLog, JudgedMarks, LogContents, LogSettings, LogThread, Outlet, Record,
+    JournalFolder, JournalLog, JudgedMarks, LogSettings, LogThread, Outlet, Record,
 };
 
 use super::*;
@@ -30,7 +30,6 @@ impl Behind {
         let telemetry: Arc<Telemetry> = Arc::default();
         let clock = || (now().instant, now().unix_nanos);
         let opened = JournalFolder::lock(folder).unwrap().unwrap().open(
-            LogContents::Requests,
             LogSettings::new(8 << 20, false, true),
             clock,
             fastrand::Rng::new(),

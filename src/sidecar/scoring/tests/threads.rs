@@ -76,8 +76,8 @@ fn a_refused_request_marks_each_trace_for_its_own_thread() {
         None,
     );
     let marked = queue.shared.threads.iter().map(|thread| {
-        let unscored = thread.unscored.lock();
-        unscored.trace_ids.clone()
+        let thread = thread.lock();
+        thread.unscored.clone()
     });
     let expected = traces.map(|trace| vec![id(trace)]);
     assert_eq!(marked.collect::<Vec<_>>(), expected);
