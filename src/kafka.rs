@@ -17,9 +17,9 @@ mod write;
 #[cfg(feature = "kafka")]
 pub use aside::AsideWriter;
 #[cfg(feature = "kafka")]
-pub use client::Failure;
+pub use client::{Failure, ReaderChange};
 #[cfg(feature = "kafka")]
-pub use consumer::{CommittedOffset, Polled, ReadRecord, ReaderChange, TopicReader};
+pub use consumer::{CommittedOffset, Polled, ReadRecord, TopicReader};
 pub use placement::partition_of;
 pub use progress::{decode as decode_progress, encode as encode_progress};
 #[cfg(feature = "kafka")]

@@ -1,6 +1,7 @@
 //! Wraps the Kafka client library, which only this file and `consumer` name: a producer with its
 //! settings, and error messages with remedies.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,12 +21,15 @@ use crate::sync::Mutex;
 /// Timeout for the brokers' description of a topic.
 pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Interval at which the library reports the brokers that it is connected to.
-const STATISTICS_INTERVAL: Duration = Duration::from_secs(2);
+/// Interval in milliseconds at which the library reports the brokers that it is connected to.
+const STATISTICS_INTERVAL: &str = "2000";
 
 /// Text that marks a connected broker in the library's statistics; nothing else in the statistics
 /// has this state.
 const BROKER_IS_UP: &[u8] = br#""state":"UP""#;
+
+/// Text in the library's statistics for a group whose coordinator is connected.
+const GROUP_IS_UP: &[u8] = br#""cgrp": { "state": "up""#;
 
 /// Bytes of a record in addition to its value: headers of the protocol, and its key.
 const OVERHEAD: usize = 1 << 10;
@@ -76,12 +80,34 @@ pub(super) struct ErrorTexts {
 /// A record that the library has, and the producer that writes it.
 pub(super) struct InFlight(FutureProducer<Context>, DeliveryFuture);
 
-/// Stores the state of the connection, and the library's last error message, because its error
-/// codes seldom name the cause.
+/// What the library reports. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Context {
+    /// The last error message, because the library's error codes seldom name the cause.
     pub(super) last_complaint: LastComplaint,
     pub(super) is_connected: Arc<AtomicBool>,
+    /// True if a reader has ever been connected to the coordinator of its group.
+    pub(super) has_found_group: Arc<AtomicBool>,
+    /// The changes of a reader, for its polling loop.
+    pub(super) changes: Arc<Mutex<VecDeque<ReaderChange>>>,
+    /// True once a reader leaves its group.
+    pub(super) is_closing: Arc<AtomicBool>,
+}
+
+/// A change of a reader's partitions, or the outcome of a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReaderChange {
+    /// These partitions were assigned to this member; `TopicReader::begin` begins to read them.
+    Assigned(Vec<i32>),
+    /// These partitions were revoked. Other members wait for them until `TopicReader::release`.
+    Revoked {
+        partitions: Vec<i32>,
+        /// True if the group has evicted this member, so other members may already have the
+        /// partitions.
+        is_lost: bool,
+    },
+    /// A commit that did not block its caller has ended. True if the brokers accepted it.
+    Committed(bool),
 }
 
 pub(super) type LastComplaint = Arc<Mutex<Option<String>>>;
@@ -110,6 +136,9 @@ impl ClientContext for Context {
     fn stats_raw(&self, statistics: &[u8]) {
         let is_connected = memchr::memmem::find(statistics, BROKER_IS_UP).is_some();
         self.is_connected.store(is_connected, Ordering::Relaxed);
+        let has_found_group = memchr::memmem::find(statistics, GROUP_IS_UP).is_some();
+        self.has_found_group
+            .fetch_or(has_found_group, Ordering::Relaxed);
     }
 }
 
@@ -237,14 +266,8 @@ impl ErrorTexts {
 
     /// Returns the failure of an error code, with its remedy if one is known.
     pub(super) fn failure_of(&self, code: RDKafkaErrorCode) -> Failure {
-        let Self {
-            topic,
-            verb,
-            needs,
-            sasl,
-            last_complaint,
-        } = self;
-        let complaint = last_complaint.lock().clone();
+        let (topic, verb, needs) = (&self.topic, self.verb, &self.needs);
+        let complaint = self.last_complaint.lock().clone();
         let why = match code {
             RDKafkaErrorCode::QueueFull => return Failure::Full,
             RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::InvalidMessageSize => {
@@ -262,9 +285,8 @@ impl ErrorTexts {
             RDKafkaErrorCode::TopicAuthorizationFailed
             | RDKafkaErrorCode::GroupAuthorizationFailed
             | RDKafkaErrorCode::ClusterAuthorizationFailed => {
-                let user = sasl
-                    .as_ref()
-                    .map_or("this client", |sasl| sasl.username.as_str());
+                let user = self.sasl.as_ref().map(|sasl| &*sasl.username);
+                let user = user.unwrap_or("this client");
                 format!("`{user}` may not {verb} `{topic}`: it needs {needs}")
             }
             RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SaslAuthenticationFailed => {
@@ -285,13 +307,10 @@ impl ErrorTexts {
     fn login_failed(&self, complaint: Option<String>) -> String {
         let complaint = complaint.map_or(String::new(), |complaint| format!(": {complaint}"));
         match &self.sasl {
-            Some(Sasl {
-                mechanism,
-                username,
-                ..
-            }) => format!(
-                "the brokers do not accept user `{username}` with {}{complaint}",
-                mechanism.as_str()
+            Some(sasl) => format!(
+                "the brokers do not accept user `{}` with {}{complaint}",
+                sasl.username,
+                sasl.mechanism.as_str()
             ),
             None => {
                 format!("the brokers reject clients without login; set `kafka.sasl`{complaint}")
@@ -342,35 +361,24 @@ fn settings(config: &Kafka, buffer: usize, timeout: Duration) -> ClientConfig {
 /// Returns the settings of the connection to the brokers. librdkafka's CONFIGURATION.md has their
 /// names and meanings.
 pub(super) fn connection(config: &Kafka) -> ClientConfig {
-    let Kafka {
-        brokers,
-        tls,
-        sasl,
-        client_id,
-        rack,
-        ..
-    } = config;
     let mut settings = ClientConfig::new();
-    let protocol = match (tls, sasl) {
+    let protocol = match (&config.tls, &config.sasl) {
         (None, None) => "plaintext",
         (None, Some(_)) => "sasl_plaintext",
         (Some(_), None) => "ssl",
         (Some(_), Some(_)) => "sasl_ssl",
     };
     settings
-        .set("bootstrap.servers", brokers.join(","))
-        .set("client.id", client_id)
+        .set("bootstrap.servers", config.brokers.join(","))
+        .set("client.id", &config.client_id)
         .set("security.protocol", protocol)
-        .set(
-            "statistics.interval.ms",
-            STATISTICS_INTERVAL.as_millis().to_string(),
-        )
+        .set("statistics.interval.ms", STATISTICS_INTERVAL)
         // With the default, each unreachable broker adds a line every second.
         .set("log.connection.close", "false");
-    if let Some(rack) = rack {
+    if let Some(rack) = &config.rack {
         settings.set("client.rack", rack);
     }
-    if let Some(tls) = tls {
+    if let Some(tls) = &config.tls {
         let files = [
             ("ssl.ca.location", &tls.ca_file),
             ("ssl.certificate.location", &tls.cert_file),
@@ -385,7 +393,7 @@ pub(super) fn connection(config: &Kafka) -> ClientConfig {
             settings.set("enable.ssl.certificate.verification", "false");
         }
     }
-    if let Some(sasl) = sasl {
+    if let Some(sasl) = &config.sasl {
         settings
             .set("sasl.mechanism", sasl.mechanism.as_str())
             .set("sasl.username", &sasl.username)

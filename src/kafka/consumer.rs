@@ -1,7 +1,7 @@
 //! The Kafka client library's consumer: a member of a group, which polls its assigned partitions
 //! from given offsets and commits its progress.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,8 +9,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rdkafka::client::ClientContext;
-use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
+use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{
     BaseConsumer, CommitMode, Consumer as _, ConsumerContext, RebalanceProtocol,
 };
@@ -19,9 +18,10 @@ use rdkafka::message::{Message as _, Timestamp};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
 
-use super::client::{Context, ErrorTexts, Failure, METADATA_TIMEOUT, connection, unusable};
+use super::client::{
+    Context, ErrorTexts, Failure, METADATA_TIMEOUT, ReaderChange, connection, unusable,
+};
 use crate::config::{Kafka, KafkaProtocol};
-use crate::sync::Mutex;
 
 /// Timeout for the brokers' answer to a query about a partition.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -30,18 +30,15 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// would hide the messages after it.
 const COMPLAINT_WAIT: Duration = Duration::from_millis(20);
 
-/// Interval between queries for the number of the topic's partitions.
-const METADATA_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval in milliseconds between queries for the number of the topic's partitions.
+const METADATA_INTERVAL: &str = "10000";
 
 /// Maximum number of error messages of the library that are read in a row.
 const MAX_COMPLAINTS: usize = 100;
 
-/// Text in the library's statistics for a group whose coordinator is connected.
-const GROUP_IS_UP: &[u8] = br#""cgrp": { "state": "up""#;
-
 /// A member of a consumer group that reads one topic.
 pub struct TopicReader {
-    inner: Arc<BaseConsumer<ReaderContext>>,
+    inner: Arc<BaseConsumer<Context>>,
     words: ErrorTexts,
     /// The queue of the thread that commits. The thread waits for each commit, because the library
     /// reports the end of a commit only to a waiting caller.
@@ -76,22 +73,6 @@ pub enum Polled {
     },
 }
 
-/// A change of this member's partitions, or the outcome of a commit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReaderChange {
-    /// These partitions were assigned to this member; [`TopicReader::begin`] begins to read them.
-    Assigned(Vec<i32>),
-    /// These partitions were revoked. Other members wait for them until [`TopicReader::release`].
-    Revoked {
-        partitions: Vec<i32>,
-        /// True if the group has evicted this member, so other members may already have the
-        /// partitions.
-        is_lost: bool,
-    },
-    /// A commit that did not block its caller has ended. True if the brokers accepted it.
-    Committed(bool),
-}
-
 /// The offset and metadata that the group has committed for a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommittedOffset {
@@ -100,33 +81,7 @@ pub struct CommittedOffset {
     pub metadata: String,
 }
 
-/// Collects [`ReaderChange`]s for the polling loop.
-#[derive(Default)]
-struct ReaderContext {
-    common: Context,
-    changes: Mutex<VecDeque<ReaderChange>>,
-    is_closing: AtomicBool,
-    has_found_group: AtomicBool,
-}
-
-impl ClientContext for ReaderContext {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        self.common.log(level, facility, message);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        self.common.error(error, reason);
-    }
-
-    fn stats_raw(&self, statistics: &[u8]) {
-        self.common.stats_raw(statistics);
-        if memchr::memmem::find(statistics, GROUP_IS_UP).is_some() {
-            self.has_found_group.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
-impl ConsumerContext for ReaderContext {
+impl ConsumerContext for Context {
     fn rebalance(
         &self,
         consumer: &BaseConsumer<Self>,
@@ -155,10 +110,7 @@ impl ConsumerContext for ReaderContext {
     }
 }
 
-fn release(
-    consumer: &BaseConsumer<ReaderContext>,
-    partitions: &TopicPartitionList,
-) -> KafkaResult<()> {
+fn release(consumer: &BaseConsumer<Context>, partitions: &TopicPartitionList) -> KafkaResult<()> {
     match consumer.rebalance_protocol() {
         RebalanceProtocol::Cooperative => consumer.incremental_unassign(partitions),
         _ => consumer.unassign(),
@@ -179,12 +131,9 @@ impl TopicReader {
         is_connected: Arc<AtomicBool>,
     ) -> Result<Self, String> {
         let read = &config.read;
-        let context = ReaderContext {
-            common: Context {
-                is_connected,
-                ..Context::default()
-            },
-            ..ReaderContext::default()
+        let context = Context {
+            is_connected,
+            ..Context::default()
         };
         let words = ErrorTexts {
             topic: read.topic.clone(),
@@ -194,9 +143,9 @@ impl TopicReader {
                 read.group
             ),
             sasl: config.sasl.clone(),
-            last_complaint: Arc::clone(&context.common.last_complaint),
+            last_complaint: Arc::clone(&context.last_complaint),
         };
-        let inner: BaseConsumer<ReaderContext> = settings(config, protocol, index, buffer)
+        let inner: BaseConsumer<_> = settings(config, protocol, index, buffer)
             .create_with_context(context)
             .map_err(unusable)?;
         let inner = Arc::new(inner);
@@ -278,24 +227,22 @@ impl TopicReader {
         mem::take(&mut *self.inner.context().changes.lock()).into()
     }
 
-    /// Returns the group's commits for this member's partitions. Blocks.
-    pub fn committed(&self, partitions: &[i32]) -> Result<Vec<Option<CommittedOffset>>, String> {
+    /// Returns the group's commits for these partitions, by partition. Blocks.
+    pub fn committed(&self, partitions: &[i32]) -> Result<BTreeMap<i32, CommittedOffset>, String> {
         let list = self.list(partitions);
-        let committed = self
-            .inner
-            .committed_offsets(list, METADATA_TIMEOUT)
-            .map_err(|error| self.why(&error))?;
-        let of = |partition: &i32| {
-            let found = committed.find_partition(&self.words.topic, *partition)?;
-            match found.offset() {
-                Offset::Offset(offset) => Some(CommittedOffset {
-                    offset: u64::try_from(offset).ok()?,
-                    metadata: found.metadata().to_owned(),
-                }),
-                _ => None,
-            }
-        };
-        Ok(partitions.iter().map(of).collect())
+        let committed = self.inner.committed_offsets(list, METADATA_TIMEOUT);
+        let committed = committed.map_err(|error| self.why(&error))?;
+        let committed = committed.elements().into_iter().filter_map(|found| {
+            let Offset::Offset(offset) = found.offset() else {
+                return None;
+            };
+            let committed = CommittedOffset {
+                offset: u64::try_from(offset).ok()?,
+                metadata: found.metadata().to_owned(),
+            };
+            Some((found.partition(), committed))
+        });
+        Ok(committed.collect())
     }
 
     /// Returns the first offset of each partition, as its leader reports it. Blocks.
@@ -461,10 +408,7 @@ fn settings(config: &Kafka, protocol: KafkaProtocol, index: usize, buffer: usize
     settings
         .set("group.id", &read.group)
         // This setting limits the time until partitions that are added to the topic are polled.
-        .set(
-            "topic.metadata.refresh.interval.ms",
-            METADATA_INTERVAL.as_millis().to_string(),
-        )
+        .set("topic.metadata.refresh.interval.ms", METADATA_INTERVAL)
         .set("enable.auto.commit", "false")
         .set("enable.auto.offset.store", "false")
         // This setting applies if the record to read from was deleted.

@@ -22,17 +22,13 @@ struct Committed {
 /// Returns the text to commit. `n_partitions` is the topic's number of partitions when the group
 /// began to read this partition.
 pub fn encode(progress: &LogProgress, n_partitions: Option<i32>) -> String {
-    let LogMark {
-        replay,
-        open,
-        judged,
-    } = progress.mark;
+    let mark = progress.mark;
     let committed = Committed {
         spanscore: VERSION,
-        replay,
-        open,
-        judged: judged.unix_nanos,
-        at: judged.offset,
+        replay: mark.replay,
+        open: mark.open,
+        judged: mark.judged.unix_nanos,
+        at: mark.judged.offset,
         until: progress.until_unix_nanos,
         of: n_partitions,
     };
@@ -46,34 +42,27 @@ pub fn encode(progress: &LogProgress, n_partitions: Option<i32>) -> String {
 /// # Errors
 /// Returns an error if this version of spanscore did not write the text.
 pub fn decode(text: &str) -> Result<(LogProgress, Option<i32>), String> {
-    let Committed {
-        spanscore,
-        replay,
-        open,
-        judged,
-        at,
-        until,
-        of,
-    } = serde_json::from_str(text)
+    let committed: Committed = serde_json::from_str(text)
         .map_err(|error| format!("not committed by this version of spanscore: {error}"))?;
-    if spanscore != VERSION {
+    if committed.spanscore != VERSION {
+        let found = committed.spanscore;
         return Err(format!(
-            "format {spanscore}, expected {VERSION}; use the spanscore version that committed it"
+            "format {found}, expected {VERSION}; use the spanscore version that committed it"
         ));
     }
-    let judged = LogMoment {
-        unix_nanos: judged,
-        offset: at,
+    let mark = LogMark {
+        replay: committed.replay,
+        open: committed.open,
+        judged: LogMoment {
+            unix_nanos: committed.judged,
+            offset: committed.at,
+        },
     };
     let progress = LogProgress {
-        mark: LogMark {
-            replay,
-            open,
-            judged,
-        },
-        until_unix_nanos: until,
+        mark,
+        until_unix_nanos: committed.until,
     };
-    Ok((progress, of))
+    Ok((progress, committed.of))
 }
 
 #[cfg(test)]

@@ -102,11 +102,7 @@ impl TopicWriter {
                 why: "the request is not valid protobuf".to_owned(),
             });
         };
-        let Placed {
-            records,
-            n_without_id,
-        } = placed;
-        let records = records.into_iter();
+        let (records, n_without_id) = (placed.records.into_iter(), placed.n_without_id);
         let records: Vec<_> = records.flat_map(|it| fitting(it, self.limit())).collect();
         let n_records = records.len();
         let (left, failures): (Vec<_>, Vec<_>) = self.send(records).await.into_iter().unzip();

@@ -262,18 +262,17 @@ impl Member {
         self.sink.beat();
         let n_known = partitions.iter().map(|number| number + 1).max();
         let all: Vec<i32> = (0..n_partitions.max(n_known.unwrap_or(0))).collect();
-        let committed =
-            if partitions.is_empty() { Vec::new() } else { self.reader.committed(&all)? };
-        let decoded = committed.iter().flatten();
+        let is_empty = partitions.is_empty();
+        let mut committed = if is_empty { BTreeMap::new() } else { self.reader.committed(&all)? };
+        let decoded = committed.values();
         let decoded = decoded.filter_map(|it| decode_progress(&it.metadata).ok());
         let n_at_start = decoded.filter_map(|(_, of)| of).min();
         let (mut begun, mut begins) = (Vec::new(), Vec::new());
         self.sink.beat();
         for (number, ends) in partitions.iter().zip(ends) {
-            let index = usize::try_from(*number).map_err(|error| error.to_string())?;
             let found = FoundPartition {
                 number: *number,
-                committed: committed[index].clone(),
+                committed: committed.remove(number),
                 is_added: n_at_start.is_some_and(|n| *number >= n),
                 n_partitions,
                 ends,
@@ -283,7 +282,9 @@ impl Member {
             begun.push(partition);
         }
         self.reader.begin(&begins)?;
-        self.shared.status.lost.lock().remove(&self.index);
+        let mut lost = self.shared.status.lost.lock();
+        lost.retain(|_, (index, _)| *index != self.index);
+        drop(lost);
         let mut statuses = self.shared.status.partitions.lock();
         for partition in begun {
             statuses.insert(partition.number, partition.status(now()));
@@ -425,20 +426,14 @@ impl Member {
     /// Delivers the scores of revoked partitions and commits. The new owner rebuilds their open
     /// traces.
     fn hand_over(&mut self, partitions: &[i32]) {
-        let mut given = Vec::new();
-        for number in partitions {
-            let Some(mut partition) = self.held.remove(number) else {
-                continue;
-            };
-            partition.inbox.clear();
-            given.push(partition);
-        }
+        let mut given = self.take(partitions);
         if given.is_empty() {
             return;
         }
         let exporter = &self.shared.exporter;
         let below = exporter.flush();
         for partition in &mut given {
+            partition.inbox.clear();
             if let Some(mark) = partition.new_mark() {
                 partition.leaves(mark, below);
             }
@@ -455,8 +450,7 @@ impl Member {
         };
         let last: Vec<_> = given.iter_mut().filter_map(last).collect();
         self.commit_last(&last);
-        let numbers: Vec<i32> = given.iter().map(|partition| partition.number).collect();
-        self.forget(&numbers, "handed_over");
+        self.forget(&given, "handed_over");
     }
 
     /// Commits before partitions are handed over. While other members join or leave, the group
@@ -479,27 +473,29 @@ impl Member {
     }
 
     fn lose(&mut self, partitions: &[i32]) {
-        let mut lost = partitions.to_vec();
-        let mut all_lost = self.shared.status.lost.lock();
-        let known_until = all_lost.entry(self.index).or_default();
-        lost.retain(|number| {
-            let partition = self.held.remove(number);
-            known_until.extend(partition.as_ref().map(|it| (*number, it.known_until)));
-            partition.is_some()
-        });
-        drop(all_lost);
+        let lost = self.take(partitions);
+        let known = lost
+            .iter()
+            .map(|it| (it.number, (self.index, it.known_until)));
+        self.shared.status.lost.lock().extend(known);
         self.forget(&lost, "lost");
+    }
+
+    fn take(&mut self, partitions: &[i32]) -> Vec<JudgedPartition> {
+        let taken = partitions.iter().map(|number| self.held.remove(number));
+        taken.flatten().collect()
     }
 
     fn moved(&self, kind: &'static str, partitions: &[i32]) {
         PartitionsMoved { kind, partitions }.emit(&self.shared.telemetry);
     }
 
-    fn forget(&mut self, partitions: &[i32], kind: &'static str) {
+    fn forget(&mut self, partitions: &[JudgedPartition], kind: &'static str) {
         if partitions.is_empty() {
             return;
         }
-        self.moved(kind, partitions);
+        let partitions: Vec<i32> = partitions.iter().map(|it| it.number).collect();
+        self.moved(kind, &partitions);
         let is_gone = |number: &i32| partitions.contains(number);
         let paused: Vec<i32> = self
             .paused
@@ -513,9 +509,7 @@ impl Member {
             self.shared.failed(&why);
         }
         let mut statuses = self.shared.status.partitions.lock();
-        for number in partitions {
-            statuses.remove(number);
-        }
+        statuses.retain(|number, _| !partitions.contains(number));
         drop(statuses);
         self.shared.report_use();
     }

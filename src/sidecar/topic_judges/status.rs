@@ -17,10 +17,10 @@ const MAX_LISTED: usize = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct JudgesStatus {
     pub(super) partitions: Mutex<BTreeMap<i32, PartitionStatus>>,
-    /// Lost partitions by thread, each with its `JudgedPartition::known_until`: the partitions that
-    /// the thread had when it was evicted or the brokers became unreachable. Stored until the
+    /// Lost partitions, each with its thread and its `JudgedPartition::known_until`: the partitions
+    /// that the thread had when it was evicted or the brokers became unreachable. Stored until the
     /// thread has partitions again.
-    pub(super) lost: Mutex<BTreeMap<usize, BTreeMap<i32, u64>>>,
+    pub(super) lost: Mutex<BTreeMap<i32, (usize, u64)>>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -84,14 +84,9 @@ impl JudgesStatus {
     /// whether another process does.
     fn write_lost(&self, held: &BTreeMap<i32, PartitionStatus>, page: &mut MetricsPage) {
         let time = now().unix_nanos;
-        let mut all: BTreeMap<i32, u64> = BTreeMap::new();
-        for lost in self.lost.lock().values() {
-            all.extend(lost);
-        }
-        let all = all
-            .iter()
-            .filter(|(partition, _)| !held.contains_key(partition));
-        for (partition, known_until) in all.take(MAX_LISTED.saturating_sub(held.len())) {
+        let lost = self.lost.lock();
+        let lost = lost.iter().filter(|(it, _)| !held.contains_key(it));
+        for (partition, (_, known_until)) in lost.take(MAX_LISTED.saturating_sub(held.len())) {
             let partition = partition.to_string();
             let behind = Duration::from_nanos(time.saturating_sub(*known_until));
             let labels = [("partition", &*partition)];
