@@ -56,9 +56,6 @@ pub use ticket::{Ledger, Ticket};
 pub use waiting::Done;
 pub use writer::{JournalLog, WhenLost, WhenOpen};
 
-use crate::telemetry::Telemetry;
-use opening::Opener;
-
 const REQUESTS: &str = "requests";
 
 const SCORES: &str = "scores";
@@ -77,36 +74,5 @@ impl LogThread {
         self.log.end();
         // A panic of the thread has already been reported.
         let _ = self.thread.join();
-    }
-}
-
-impl JournalFolder {
-    /// Opens a log and starts its thread. Moves a log of another version aside. While the folder is
-    /// unusable, the log refuses records and the thread retries; [`JournalLog::when_open`] reports
-    /// success.
-    ///
-    /// # Errors
-    /// Returns an error if another process has locked the folder, if a file has the name of the
-    /// folder or of one of its parents, or if no thread can be started.
-    pub fn open(
-        self: &Arc<Self>,
-        settings: LogSettings,
-        clock: Clock,
-        rng: fastrand::Rng,
-        telemetry: &Arc<Telemetry>,
-    ) -> Result<(JournalLog, LogThread), JournalError> {
-        let (log, thread) = starting::start(Opener {
-            folder: Arc::clone(self),
-            settings,
-            clock,
-            rng,
-            telemetry: Arc::clone(telemetry),
-        })?;
-        let thread = LogThread {
-            log: log.clone(),
-            thread,
-            _folder: Arc::clone(self),
-        };
-        Ok((log, thread))
     }
 }

@@ -187,10 +187,6 @@ impl Delivered {
     }
 }
 
-pub(super) fn n_records(ranges: &[Range<u64>]) -> u64 {
-    ranges.iter().map(|range| range.end - range.start).sum()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -245,8 +245,6 @@ impl Opener {
         }
         let (now, unix_nanos) = (self.clock)();
         let waiting = OUTLETS.map(|outlet| outlet.counts(&recovered.counts[outlet.index()]));
-        let [n_spans, n_log_records, n_points] =
-            std::array::from_fn(|idx| waiting[0][idx].max(waiting[1][idx]));
         report(&recovered, &path, &self.telemetry);
         if is_of_scores {
             JournaledScoresFound {
@@ -258,7 +256,7 @@ impl Opener {
         } else {
             JournalOpened {
                 folder,
-                n_restored: [n_spans, n_log_records, n_points],
+                n_restored: std::array::from_fn(|idx| waiting[0][idx].max(waiting[1][idx])),
                 n_bytes: recovered.n_bytes,
                 oldest: recovered.oldest,
                 took: now.saturating_duration_since(begun),

@@ -124,12 +124,9 @@ impl Progress {
     /// Advances the oldest record that scoring needs and the start of the trace history. Ignores
     /// smaller values.
     pub(super) fn release(&mut self, needed: Needed) {
-        let Needed {
-            from,
-            since_unix_nanos,
-        } = &mut self.needed;
-        *from = needed.from.max(*from);
-        *since_unix_nanos = needed.since_unix_nanos.max(*since_unix_nanos);
+        let known = &mut self.needed;
+        known.from = known.from.max(needed.from);
+        known.since_unix_nanos = known.since_unix_nanos.max(needed.since_unix_nanos);
         self.has_moved = true;
     }
 

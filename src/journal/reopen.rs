@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::consumed::{Delivered, N_OUTLETS, n_records};
+use super::consumed::{Delivered, N_OUTLETS};
 use super::format::{
     OUTLETS, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, UnusableHead, add_counts, add_items,
 };
@@ -253,17 +253,13 @@ impl<'a> Recovery<'a> {
     }
 
     fn take(&mut self, candidate: Candidate, next: Option<u64>) -> Result<(), OpenError> {
-        let Candidate {
-            name,
-            first,
-            file,
-            head,
-        } = candidate;
+        let (name, file) = (candidate.name, candidate.file);
         let size = file.n_bytes().map_err(FileFault::of(&name))?;
-        let Some(head) = head else {
+        let Some(head) = candidate.head else {
             // Without the salt, records cannot be distinguished from other bytes.
             let bytes = read_leniently(&*file, 0, usize::try_from(size).unwrap_or(0));
-            let lost = first..next.unwrap_or(self.progress.durable.max(first));
+            let durable = self.progress.durable.max(candidate.first);
+            let lost = candidate.first..next.unwrap_or(durable);
             self.lose(&name, 0, &bytes, lost, NONE);
             return self.remove(&name);
         };
@@ -328,8 +324,7 @@ impl<'a> Recovery<'a> {
     /// outlet has consumed only some of them, so that the records must be read.
     fn take_sealed(&mut self, segment: &Segment) -> bool {
         let range = segment.head.first..segment.next;
-        let rests =
-            OUTLETS.map(|outlet| self.progress.delivered.to(outlet.index()).rest_of(&range));
+        let rests = (self.progress.delivered.0.each_ref()).map(|it| it.rest_of(&range));
         let is_known = rests.iter().all(|rest| rest.is_empty() || rest[0] == range);
         // Scoring may need a segment whose records are all delivered.
         if is_known && !self.progress.delivered.covers(&range) {
@@ -436,7 +431,7 @@ impl<'a> Recovery<'a> {
             file: name.to_owned(),
             offset,
             n_bytes: bytes.len() as u64,
-            n_records: n_records(&lost),
+            n_records: lost.iter().map(|range| range.end - range.start).sum(),
             counts,
             copy: set_aside(self.damaged, name, offset, bytes),
             lost_by,

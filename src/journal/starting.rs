@@ -3,17 +3,44 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use super::opening::{Clock, JournalError, Opener};
+use super::LogThread;
+use super::opening::{Clock, JournalError, JournalFolder, Opener};
 use super::refusals::{Refusals, retry_after};
-use super::store::AppendError;
+use super::store::{AppendError, LogSettings};
 use super::waiting::Message;
 use super::writer::{JournalLog, LogShared, LogWriter, MAX_WAITING};
-use crate::telemetry::JournalMetrics;
+use crate::telemetry::{JournalMetrics, Telemetry};
 
-pub(super) fn start(mut opener: Opener) -> Result<(JournalLog, JoinHandle<()>), JournalError> {
+impl JournalFolder {
+    /// Opens a log and starts its thread. Moves a log of another version aside. While the folder is
+    /// unusable, the log refuses records and the thread retries; [`JournalLog::when_open`] reports
+    /// success.
+    ///
+    /// # Errors
+    /// Returns an error if another process has locked the folder, if a file has the name of the
+    /// folder or of one of its parents, or if no thread can be started.
+    pub fn open(
+        self: &Arc<Self>,
+        settings: LogSettings,
+        clock: Clock,
+        rng: fastrand::Rng,
+        telemetry: &Arc<Telemetry>,
+    ) -> Result<(JournalLog, LogThread), JournalError> {
+        let opener = Opener {
+            folder: Arc::clone(self),
+            settings,
+            clock,
+            rng,
+            telemetry: Arc::clone(telemetry),
+        };
+        start(opener)
+    }
+}
+
+fn start(mut opener: Opener) -> Result<(JournalLog, LogThread), JournalError> {
     let opened = match opener.open() {
         Err(error) if !error.may_pass() => return Err(error),
         opened => opened,
@@ -57,7 +84,12 @@ pub(super) fn start(mut opener: Opener) -> Result<(JournalLog, JoinHandle<()>), 
     let thread = thread::Builder::new()
         .name(format!("journal-{name}"))
         .spawn(run);
-    Ok((log, thread.map_err(|error| folder.unusable(error))?))
+    let thread = LogThread {
+        log: log.clone(),
+        thread: thread.map_err(|error| folder.unusable(error))?,
+        _folder: folder,
+    };
+    Ok((log, thread))
 }
 
 /// Refuses all records until `until`. Returns true if the process ends.

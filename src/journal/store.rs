@@ -15,7 +15,7 @@ use super::format::{
 };
 use super::progress::Progress;
 use super::reopen::{Recovered, Recovery, recover};
-use super::segment::{FileFault, Index, OpenError, Segment, segment_name, write_heads};
+use super::segment::{FileFault, Index, OpenError, Segment, is_for, segment_name, write_heads};
 use super::storage::{Storage, StoredFile};
 use super::{REQUESTS, SCORES};
 use crate::sync::Mutex;
@@ -265,7 +265,8 @@ impl Store {
         self.next_group += 1;
         self.progress.set_durable(self.next_sequence);
         for outlet in OUTLETS {
-            let last = group.iter().rposition(|record| record.is_for(outlet));
+            let is_its = |it: &&Record| is_for(Some(it.kind), it.signal, outlet);
+            let last = group.iter().rposition(is_its);
             let end = last.map(|nth| sequences.start + nth as u64 + 1);
             self.progress.appended(outlet.index(), end);
         }

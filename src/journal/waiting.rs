@@ -25,10 +25,6 @@ pub(super) struct WaitingRecord {
 }
 
 impl WaitingRecord {
-    pub(super) fn n_bytes(&self) -> usize {
-        self.record.n_bytes()
-    }
-
     pub(super) fn refuse(self, error: AppendError) {
         drop(self.charge);
         (self.done)(Err(error));

@@ -268,11 +268,10 @@ impl LogShared {
         store: &Store,
         charges: &mut SegmentCharges,
     ) {
-        let (room, lows) = (store.room(), store.lows());
         *self.status.lock() = Status {
             refuses,
-            room,
-            lows,
+            room: store.room(),
+            lows: store.lows(),
         };
         if charges.release_all_but(&store.waiting_segments()) {
             self.refused_some.store(false, Relaxed);
@@ -356,7 +355,7 @@ impl LogWriter {
                 self.wait();
             }
             self.gather();
-            let n_bytes = self.waiting.iter().map(WaitingRecord::n_bytes).sum();
+            let n_bytes = self.waiting.iter().map(|it| it.record.n_bytes()).sum();
             if !self.is_ending
                 && let Some(pause) = self.gathering.pause(self.waiting.len(), n_bytes)
             {
@@ -424,9 +423,9 @@ impl LogWriter {
         self.gathering = Gathering::default();
         // A record that is smaller than the first may still fit into a full log.
         let first = self.waiting.front().filter(|_| error == AppendError::Full);
-        let least = first.map_or(0, WaitingRecord::n_bytes);
+        let least = first.map_or(0, |it| it.record.n_bytes());
         for record in mem::take(&mut self.waiting) {
-            if record.n_bytes() < least {
+            if record.record.n_bytes() < least {
                 self.waiting.push_back(record);
             } else {
                 record.refuse(error);

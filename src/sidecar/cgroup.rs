@@ -21,7 +21,7 @@ pub fn memory_limit(read: impl Fn(&Path) -> Option<String>) -> Option<usize> {
         .filter_map(|hierarchy| {
             let group = hierarchy.group(&groups)?;
             let mount = mounts.lines().find_map(|line| hierarchy.mount(line))?;
-            hierarchy.lowest_limit(&mount, group, &read)
+            hierarchy.lowest_limit(mount, group, &read)
         })
         .min()
 }
@@ -30,13 +30,6 @@ pub fn memory_limit(read: impl Fn(&Path) -> Option<String>) -> Option<usize> {
 enum Hierarchy {
     V1,
     V2,
-}
-
-/// The mount point of a hierarchy, and the group at the root of that mount.
-#[derive(Debug)]
-struct Mount {
-    root: String,
-    point: PathBuf,
 }
 
 impl Hierarchy {
@@ -54,8 +47,9 @@ impl Hierarchy {
     }
 
     /// Parses a line of `/proc/self/mountinfo`, if it is about this hierarchy: `36 35 98:0 /root
-    /// /mount/point rw,noatime … - cgroup2 cgroup rw,memory`.
-    fn mount(self, line: &str) -> Option<Mount> {
+    /// /mount/point rw,noatime … - cgroup2 cgroup rw,memory`. Returns the group at the root of the
+    /// mount, and the mount point.
+    fn mount(self, line: &str) -> Option<(&str, PathBuf)> {
         let (mount, filesystem) = line.split_once(" - ")?;
         let mut mount = mount.split(' ').skip(3);
         let (root, point) = (mount.next()?, mount.next()?);
@@ -66,15 +60,12 @@ impl Hierarchy {
             Self::V2 => kind == "cgroup2",
             Self::V1 => kind == "cgroup" && options.split(',').any(|option| option == "memory"),
         };
-        is_ours.then(|| Mount {
-            root: root.to_owned(),
-            point: PathBuf::from(unescape(point)),
-        })
+        is_ours.then(|| (root, PathBuf::from(unescape(point))))
     }
 
     fn lowest_limit(
         self,
-        mount: &Mount,
+        (root, point): (&str, PathBuf),
         group: &str,
         read: impl Fn(&Path) -> Option<String>,
     ) -> Option<usize> {
@@ -86,13 +77,13 @@ impl Hierarchy {
         // but only a part of the tree is mounted. A path outside of the mount (`/..`) means that
         // our group is the root of the mount or above it.
         let below_mount = group
-            .strip_prefix(mount.root.trim_end_matches('/'))
+            .strip_prefix(root.trim_end_matches('/'))
             .filter(|rest| rest.is_empty() || rest.starts_with('/'))
             .filter(|rest| !rest.split('/').any(|part| part == ".."))
             .unwrap_or_default();
-        let own = mount.point.join(below_mount.trim_start_matches('/'));
+        let own = point.join(below_mount.trim_start_matches('/'));
         own.ancestors()
-            .take_while(|folder| folder.starts_with(&mount.point))
+            .take_while(|folder| folder.starts_with(&point))
             .filter_map(|folder| read(&folder.join(file)))
             .filter_map(|text| text.trim().parse::<usize>().ok())
             .filter(|limit| *limit < NO_LIMIT_V1)

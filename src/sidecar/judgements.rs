@@ -109,26 +109,18 @@ fn report(judged: &Judged, telemetry: &Telemetry) {
         }
         .emit(telemetry);
     }
-    let Judged {
-        evaluations,
-        n_unchanged,
-        n_no_trajectory,
-        n_lost,
-        n_postponed,
-        ..
-    } = judged;
     AlarmsPostponed {
-        n_postponed: *n_postponed,
+        n_postponed: judged.n_postponed,
     }
     .emit(telemetry);
     RevisionsLost {
-        n_revisions: *n_lost,
+        n_revisions: judged.n_lost,
     }
     .emit(telemetry);
     TracesJudged {
-        n_evaluations: evaluations.len(),
-        n_unchanged: *n_unchanged,
-        n_no_trajectory: *n_no_trajectory,
+        n_evaluations: judged.evaluations.len(),
+        n_unchanged: judged.n_unchanged,
+        n_no_trajectory: judged.n_no_trajectory,
     }
     .emit(telemetry);
 }

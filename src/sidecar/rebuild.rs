@@ -4,7 +4,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, PoisonError};
+use std::sync::{Arc, Condvar, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use judge::pipeline::{
@@ -65,14 +65,14 @@ pub(super) struct JournaledPartition {
 struct SharedJournal {
     kept: JournaledTraces,
     n_threads: usize,
+    /// The records that the journal had when it was opened.
+    past: OnceLock<Past>,
     state: Mutex<State>,
     progress: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
-    /// For each thread, the records that the journal had when it was opened; `None` once read.
-    past: Vec<Option<Past>>,
     /// The needed records of each thread.
     needs: Vec<Option<Needed>>,
     last_need: Needed,
@@ -93,8 +93,8 @@ impl JournaledTraces {
         let all = Arc::new(SharedJournal {
             kept: self,
             n_threads,
+            past: OnceLock::new(),
             state: Mutex::new(State {
-                past: (0..n_threads).map(|_| None).collect(),
                 needs: vec![None; n_threads],
                 last_need: Needed::default(),
                 n_rebuilding: n_threads,
@@ -107,8 +107,7 @@ impl JournaledTraces {
         });
         let opening = Arc::clone(&all);
         log.when_open(Box::new(move |opened| {
-            let mut state = opening.state.lock();
-            state.past.fill_with(|| Some(opened.past.clone()));
+            opening.past.get_or_init(|| opened.past.clone());
         }));
         let partition = |index| JournaledPartition {
             index,
@@ -132,9 +131,10 @@ impl JournaledPartition {
         sink: &mut JudgeSink,
     ) {
         let all = Arc::clone(&self.all);
-        let Some(mut past) = all.take_past(self.index) else {
+        let Some(mut past) = all.past.get().cloned() else {
             return;
         };
+        all.state.lock().begun.get_or_insert_with(|| now().instant);
         pipeline.mark_judged();
         // The time without a running process ends when the journal is opened, even if this thread
         // reads the journal later.
@@ -245,13 +245,6 @@ impl Drop for JournaledPartition {
 }
 
 impl SharedJournal {
-    fn take_past(&self, index: usize) -> Option<Past> {
-        let mut state = self.state.lock();
-        let past = state.past[index].take()?;
-        state.begun.get_or_insert_with(|| now().instant);
-        Some(past)
-    }
-
     /// Adds the counts of a thread: open traces, marks and spans. The last thread reports the totals.
     fn rebuilt(&self, counts: [usize; 3], silence: Option<Duration>, telemetry: &Telemetry) {
         let mut state = self.state.lock();

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use otlp::span::PeerId;
 
-use crate::journal::format::{Outlet, n_record_bytes, rest_crc};
-use crate::journal::segment::{RecordKind, is_for};
+use crate::journal::format::{n_record_bytes, rest_crc};
+use crate::journal::segment::RecordKind;
 
 /// The level of zstd for scores: it compresses about 2 GB/s, to less than half (a batch of one
 /// trace) or a fortieth (hundreds of traces).
@@ -25,7 +25,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Creates a record of a request with `n_items` items. `signal` is that of [`Outlet`].
+    /// Creates a record of a request with `n_items` items. `signal` is that of [`Outlet`](crate::journal::Outlet).
     /// Computes the checksum here, in the task of the request, not on the journal's thread.
     pub fn new(signal: u8, n_items: u64, arrived: u64, meta: Bytes, body: Bytes) -> Self {
         Self {
@@ -66,10 +66,6 @@ impl Record {
             kind: RecordKind::Score,
             ..Self::new(lane, n_items, written, meta, body)
         }
-    }
-
-    pub(in crate::journal) fn is_for(&self, outlet: Outlet) -> bool {
-        is_for(Some(self.kind), self.signal, outlet)
     }
 
     pub(in crate::journal) fn n_bytes(&self) -> usize {

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{io, mem};
 
-use judge::assemble::{CloseReason, Sizes, TornService, TornTraces};
+use judge::assemble::{CloseReason, Sizes, TornTraces};
 use judge::pipeline::{JudgementSink as _, Pipeline, Rules};
 use otlp::span::Now;
 
@@ -158,17 +158,12 @@ impl Worker {
     }
 
     fn take(&mut self, rules: &Rules, arrived: Arrived) {
-        let Arrived {
-            at,
-            charge,
-            record,
-            spans,
-        } = arrived;
         // Restored spans of a trace must be inserted before queued ones.
         self.rebuild();
-        let batch = match spans {
+        let (at, record) = (arrived.at, arrived.record);
+        let batch = match arrived.spans {
             QueuedSpans::InMemory(batch) => {
-                heap::took(charge.n_bytes());
+                heap::took(arrived.charge.n_bytes());
                 batch
             }
             QueuedSpans::InJournal { peer, n_spans } => {
@@ -180,7 +175,7 @@ impl Worker {
                 }
             }
         };
-        drop(charge);
+        drop(arrived.charge);
         self.time = later(self.time, at);
         let (pipeline, sink) = (&mut self.pipeline, &mut self.sink);
         let taken = match record {
@@ -265,22 +260,16 @@ fn later(time: Now, other: Now) -> Now {
 }
 
 fn report_torn(torn: TornTraces, telemetry: &Telemetry) {
-    let TornTraces { n_traces, changes } = torn;
+    let n_traces = torn.n_traces;
     if n_traces > 0 {
         TracesTorn { n_traces }.emit(telemetry);
     }
-    for TornService {
-        service,
-        is_torn,
-        n_torn,
-        n_closed,
-    } in &changes
-    {
+    for changed in &torn.changes {
         ServiceTorn {
-            service,
-            is_torn: *is_torn,
-            n_torn: *n_torn,
-            n_closed: *n_closed,
+            service: &changed.service,
+            is_torn: changed.is_torn,
+            n_torn: changed.n_torn,
+            n_closed: changed.n_closed,
         }
         .emit(telemetry);
     }
