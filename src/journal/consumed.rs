@@ -148,14 +148,6 @@ impl Delivered {
         Self([first, topic])
     }
 
-    pub(super) fn to(&self, outlet_idx: usize) -> &Consumed {
-        &self.0[outlet_idx]
-    }
-
-    pub(super) fn consume(&mut self, outlet_idx: usize, range: Range<u64>) {
-        self.0[outlet_idx].insert(range);
-    }
-
     pub(super) fn consume_everywhere(&mut self, range: Range<u64>) {
         for outlet in &mut self.0 {
             outlet.insert(range.clone());
@@ -203,7 +195,7 @@ mod tests {
                     let from = rng.u64(..200);
                     // Sometimes one outlet has nearly all ranges.
                     let outlet_idx = usize::from(rng.u64(..10) < seed % 11);
-                    progress.consume(outlet_idx, from..from + rng.u64(1..4));
+                    progress.0[outlet_idx].insert(from..from + rng.u64(1..4));
                 }
                 let slot = progress.truncated(MAX, &written);
                 let n_ranges = slot.0.each_ref().map(|outlet| outlet.ranges.len());

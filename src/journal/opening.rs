@@ -160,13 +160,13 @@ impl OpenedLog {
     /// Returns the undelivered records of an outlet: the oldest one, and one more than the last.
     pub fn waiting(&self, outlet: Outlet) -> Range<u64> {
         let end = self.past.end;
-        self.delivered.to(outlet.index()).low.min(end)..end
+        self.delivered.0[outlet.index()].low.min(end)..end
     }
 
     /// Returns a reader of the undelivered records of an outlet, oldest first.
     pub fn reader(&self, outlet: Outlet) -> LogReader {
         let wanted = Wanted::Waiting {
-            consumed: self.delivered.to(outlet.index()).clone(),
+            consumed: self.delivered.0[outlet.index()].clone(),
             outlet,
             reported: Arc::clone(&self.reported),
         };
@@ -226,15 +226,16 @@ impl Opener {
         let (begun, _) = (self.clock)();
         let path = self.folder.path.join(self.settings.name());
         let damaged: Arc<dyn Storage> = Arc::new(self.folder.folder(DAMAGED)?);
-        let mut opened = self.open_store(&*damaged)?;
-        if let Err(OpenError::OtherVersion(version)) = opened {
-            self.set_other_aside(&path, version)?;
-            opened = self.open_store(&*damaged)?;
-        }
-        let (mut store, recovered) = opened.map_err(|error| match error {
-            OpenError::OtherVersion(_) => unusable(&path, io::ErrorKind::InvalidData.into()),
-            OpenError::FileFault(fault) => unusable(&path.join(fault.file), fault.error),
-        })?;
+        let (mut store, recovered) = loop {
+            let storage = Arc::new(self.folder.folder(self.settings.name())?);
+            match Store::open(storage, &*damaged, self.settings, self.rng.fork()) {
+                Ok(opened) => break opened,
+                Err(OpenError::OtherVersion(version)) => self.set_other_aside(&path, version)?,
+                Err(OpenError::FileFault(fault)) => {
+                    return Err(unusable(&path.join(fault.file), fault.error));
+                }
+            }
+        };
         let folder = self.folder.path.display().to_string();
         let is_of_scores = self.settings.drops_oldest;
         if !is_of_scores && is_in_memory(&path) {
@@ -306,15 +307,6 @@ impl Opener {
             reported: Arc::default(),
         };
         Ok((store, log))
-    }
-
-    fn open_store(
-        &mut self,
-        damaged: &dyn Storage,
-    ) -> Result<Result<(Store, Recovered), OpenError>, JournalError> {
-        let storage = Arc::new(self.folder.folder(self.settings.name())?);
-        let rng = self.rng.fork();
-        Ok(Store::open(storage, damaged, self.settings, rng))
     }
 
     fn set_other_aside(&self, path: &Path, version: u32) -> Result<(), JournalError> {

@@ -79,7 +79,7 @@ impl Progress {
     /// Marks a range as consumed by an outlet. The range of a record begins after the previous
     /// record for the same outlet, so that other records leave no gaps.
     pub(super) fn consume(&mut self, outlet_idx: usize, range: Range<u64>) {
-        self.delivered.consume(outlet_idx, range);
+        self.delivered.0[outlet_idx].insert(range);
         self.skip_others(outlet_idx);
         self.has_moved = true;
     }
@@ -98,15 +98,15 @@ impl Progress {
     pub(super) fn finished(&mut self, segment: Range<u64>) {
         for outlet_idx in 0..N_OUTLETS {
             if self.ends[outlet_idx] <= segment.start {
-                self.delivered.consume(outlet_idx, segment.clone());
+                self.delivered.0[outlet_idx].insert(segment.clone());
             }
         }
     }
 
     /// Consumes the records after the last one for the outlet, if that one is consumed.
     fn skip_others(&mut self, outlet_idx: usize) {
-        if self.delivered.to(outlet_idx).low >= self.ends[outlet_idx] {
-            self.delivered.consume(outlet_idx, 0..self.durable);
+        if self.delivered.0[outlet_idx].low >= self.ends[outlet_idx] {
+            self.delivered.0[outlet_idx].insert(0..self.durable);
         }
     }
 

@@ -267,27 +267,26 @@ fn parts_at(position: &Position, head: &RecordHead) -> Option<(Bytes, Bytes)> {
         .file
         .read_at(&mut rest, position.offset + RECORD_HEAD as u64)
         .ok()?;
-    let rest = Bytes::from(rest);
-    let parts = (
-        rest.slice(..head.meta_len as usize),
-        rest.slice(head.meta_len as usize..),
-    );
-    (n_read == rest.len() && rest_crc(&parts.0, &parts.1) == head.rest_crc).then_some(parts)
+    let is_whole = n_read == rest.len();
+    let mut body = Bytes::from(rest);
+    let meta = body.split_to(head.meta_len as usize);
+    (is_whole && rest_crc(&meta, &body) == head.rest_crc).then_some((meta, body))
 }
 
 fn stored(head: &RecordHead, kind: RecordKind, (meta, body): (Bytes, Bytes)) -> Stored {
-    let body = match kind {
-        // A body that could not be compressed was written as it is.
-        RecordKind::Score => zstd::decode_all(&body[..]).map_or(body, Bytes::from),
-        RecordKind::Request | RecordKind::Judged => body,
+    let (signal, body) = match kind {
+        RecordKind::Request => (request_signal(head.signal), body),
+        RecordKind::Judged => (head.signal, body),
+        RecordKind::Score => {
+            // A body that could not be compressed was written as it is.
+            let decoded = zstd::decode_all(&body[..]);
+            (head.signal, decoded.map_or(body, Bytes::from))
+        }
     };
     Stored {
         sequence: head.sequence,
         kind,
-        signal: match kind {
-            RecordKind::Request => request_signal(head.signal),
-            RecordKind::Judged | RecordKind::Score => head.signal,
-        },
+        signal,
         n_items: head.n_items,
         arrived: head.arrived,
         meta,

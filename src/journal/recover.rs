@@ -147,16 +147,13 @@ fn counts_of_heads(
     while at < range.end {
         let head = RecordHead::decode(&bytes[at..], salt)
             .filter(|head| sequences.contains(&head.sequence));
-        match head {
+        at = match head {
             Some(head) => {
                 add_items(&mut counts, head.signal, head.n_items);
-                at += head.n_bytes();
+                at + head.n_bytes()
             }
-            None => match next_magic(&bytes[..range.end], at + ALIGNMENT) {
-                Some(next) => at = next,
-                None => break,
-            },
-        }
+            None => next_magic(&bytes[..range.end], at + ALIGNMENT).unwrap_or(range.end),
+        };
     }
     counts
 }

@@ -340,15 +340,11 @@ impl<'a> Recovery<'a> {
         let counts = OUTLETS.map(|outlet| {
             let sequences = head.sequence..head.sequence + 1;
             if !is_for(kind, head.signal, outlet) {
-                self.progress.delivered.consume(outlet.index(), sequences);
+                self.progress.delivered.0[outlet.index()].insert(sequences);
                 return NONE;
             }
             is_request = true;
-            let is_consumed = self
-                .progress
-                .delivered
-                .to(outlet.index())
-                .contains(head.sequence);
+            let is_consumed = self.progress.delivered.0[outlet.index()].contains(head.sequence);
             if is_consumed { NONE } else { items }
         });
         surveyed.n_requests += usize::from(is_request);

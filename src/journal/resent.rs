@@ -77,13 +77,8 @@ impl LastRecords {
                 && head.meta_len as usize == record.meta.len()
                 && is_equal(&*self.storage, place, record)
         };
-        match places.iter().position(is_it) {
-            Some(idx) => {
-                places.swap_remove(idx);
-                true
-            }
-            None => false,
-        }
+        let found = places.iter().position(is_it);
+        found.map(|idx| places.swap_remove(idx)).is_some()
     }
 }
 

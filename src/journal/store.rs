@@ -14,7 +14,7 @@ use super::format::{
     ALIGNMENT, OUTLETS, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, add_items,
 };
 use super::progress::Progress;
-use super::reopen::{Recovered, Recovery, recover};
+use super::reopen::{Recovered, recover};
 use super::segment::{FileFault, Index, OpenError, Segment, is_for, segment_name, write_heads};
 use super::storage::{Storage, StoredFile};
 use super::{REQUESTS, SCORES};
@@ -150,29 +150,23 @@ impl Store {
         settings: LogSettings,
         rng: fastrand::Rng,
     ) -> Result<(Self, Recovered), OpenError> {
-        let Recovery {
-            segments,
-            next_sequence,
-            next_group,
-            recovered,
-            mut progress,
-            ..
-        } = recover(&storage, Some(damaged), settings.outlets)?;
-        progress.begin(next_sequence, settings.is_scored);
+        let mut recovery = recover(&storage, Some(damaged), settings.outlets)?;
+        let next_sequence = recovery.next_sequence;
+        recovery.progress.begin(next_sequence, settings.is_scored);
         let store = Self {
-            storage,
+            storage: Arc::clone(&storage),
             settings,
-            index: Arc::new(Mutex::new(segments)),
+            index: Arc::new(Mutex::new(recovery.segments)),
             tail: None,
             is_unsynced: false,
             spares: Vec::new(),
             lost: Vec::new(),
             next_sequence,
-            next_group,
-            progress,
+            next_group: recovery.next_group,
+            progress: recovery.progress,
             rng,
         };
-        Ok((store, recovered))
+        Ok((store, recovery.recovered))
     }
 
     pub(super) fn segments(&self) -> (Arc<dyn Storage>, Index) {
@@ -186,7 +180,7 @@ impl Store {
 
     /// Returns, for each outlet, the number below which every record is consumed.
     pub(super) fn lows(&self) -> [u64; N_OUTLETS] {
-        OUTLETS.map(|outlet| self.progress.delivered.to(outlet.index()).low)
+        OUTLETS.map(|outlet| self.progress.delivered.0[outlet.index()].low)
     }
 
     pub(super) fn capacity(&self) -> u64 {

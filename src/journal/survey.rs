@@ -65,15 +65,9 @@ fn survey_log(directory: &Path, folder: &str, is_in_use: bool) -> Result<LogSurv
 /// Returns the process that has locked the folder.
 fn process_with(lock: &Path) -> Option<String> {
     let file = File::open(lock).ok()?;
-    match file.try_lock_shared() {
-        Err(TryLockError::WouldBlock) => Some(
-            fs::read_to_string(lock)
-                .unwrap_or_default()
-                .trim()
-                .to_owned(),
-        ),
-        _ => None,
-    }
+    let is_locked = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+    let process = || fs::read_to_string(lock).unwrap_or_default();
+    is_locked.then(|| process().trim().to_owned())
 }
 
 /// Returns all intact requests in the bytes of a segment, delivered or not, each as its signal (0, 1

@@ -233,7 +233,7 @@ fn reader_of(store: &Store) -> LogReader {
 }
 
 fn reader_for(store: &Store, outlet: Outlet, reported: &Arc<Mutex<Consumed>>) -> LogReader {
-    let consumed = store.progress.delivered.to(outlet.index());
+    let consumed = &store.progress.delivered.0[outlet.index()];
     let wanted = Wanted::Waiting {
         consumed: consumed.clone(),
         outlet,

@@ -188,13 +188,10 @@ impl Producer {
     /// Enqueues a record in the library, which copies it.
     pub(super) fn send(&self, record: &TopicRecord) -> Result<InFlight, Failure> {
         let key = record.key.map(|trace_id| trace_id.to_string());
+        let topic = FutureRecord::to(&self.words.topic).partition(record.partition);
         self.enqueue(FutureRecord {
-            topic: &self.words.topic,
-            partition: Some(record.partition),
-            payload: Some(&record.value),
             key: key.as_ref(),
-            timestamp: None,
-            headers: None,
+            ..topic.payload(&record.value)
         })
     }
 
@@ -339,21 +336,17 @@ pub(super) fn unusable(error: KafkaError) -> String {
 
 fn settings(config: &Kafka, buffer: usize, timeout: Duration) -> ClientConfig {
     let write = &config.write;
+    let max_size = write.max_message_size.0 + OVERHEAD;
+    // A record of `buffer` bytes must fit, with its key.
+    let max_queued = (buffer >> 10) + 1;
     let mut settings = connection(config);
     settings
         // An acknowledged record is on every in-sync replica, once and in order.
         .set("enable.idempotence", "true")
         .set("compression.type", write.compression.as_str())
         .set("linger.ms", write.linger.0.as_millis().to_string())
-        .set(
-            "message.max.bytes",
-            (write.max_message_size.0 + OVERHEAD).to_string(),
-        )
-        .set(
-            "queue.buffering.max.kbytes",
-            // A record of `buffer` bytes must fit, with its key.
-            ((buffer >> 10) + 1).to_string(),
-        )
+        .set("message.max.bytes", max_size.to_string())
+        .set("queue.buffering.max.kbytes", max_queued.to_string())
         .set("message.timeout.ms", timeout.as_millis().to_string());
     settings
 }

@@ -329,21 +329,13 @@ impl TopicReader {
 
     /// Leaves the group. Blocks until pending commits have ended and the consumer has left.
     pub fn leave(self) {
-        self.inner
-            .context()
-            .is_closing
-            .store(true, Ordering::Release);
-        // Dropping the consumer waits until it has left the group.
-        let Self {
-            inner,
-            commits,
-            committer,
-            ..
-        } = self;
-        drop(commits);
+        let is_closing = &self.inner.context().is_closing;
+        is_closing.store(true, Ordering::Release);
+        drop(self.commits);
         // If the thread panicked, the panic was reported then.
-        let _ = committer.join();
-        let _ = inner.unassign();
+        let _ = self.committer.join();
+        // Dropping the consumer waits until it has left the group.
+        let _ = self.inner.unassign();
     }
 
     fn failed(&self, error: &KafkaError) -> Polled {
@@ -391,6 +383,7 @@ impl TopicReader {
 fn settings(config: &Kafka, protocol: KafkaProtocol, index: usize, buffer: usize) -> ClientConfig {
     let read = &config.read;
     let session = read.session_timeout.0.as_millis();
+    let max_queued = (buffer >> 10).max(64);
     let mut settings = connection(config);
     match protocol {
         KafkaProtocol::Classic => settings
@@ -413,10 +406,7 @@ fn settings(config: &Kafka, protocol: KafkaProtocol, index: usize, buffer: usize
         .set("enable.auto.offset.store", "false")
         // This setting applies if the record to read from was deleted.
         .set("auto.offset.reset", "earliest")
-        .set(
-            "queued.max.messages.kbytes",
-            (buffer >> 10).max(64).to_string(),
-        )
+        .set("queued.max.messages.kbytes", max_queued.to_string())
         .set("fetch.queue.backoff.ms", "50")
         // A broker answers no other query while it waits for records.
         .set("fetch.wait.max.ms", "100");

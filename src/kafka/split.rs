@@ -37,16 +37,11 @@ pub(super) fn place(
     n_partitions: i32,
 ) -> Result<Placed, Fault> {
     let mut outline = Outline::default();
-    let Outline {
-        top,
-        resources,
-        scopes,
-    } = &mut outline;
     let mut placed: Vec<PlacedSpan<'_>> = Vec::new();
     let mut n_without_id = 0;
     // Spans of one trace are mostly adjacent.
     let mut last: Option<(TraceId, i32)> = None;
-    *top = others(body, request::RESOURCE_GROUPS, |_, group| {
+    outline.top = others(body, request::RESOURCE_GROUPS, |_, group| {
         let fields = others(group, resource_group::SCOPE_GROUPS, |_, group| {
             let fields = others(group, scope_group::ITEMS, |raw, content| {
                 // As in every protobuf reader, the last occurrence counts.
@@ -63,15 +58,15 @@ pub(super) fn place(
                 placed.push(PlacedSpan {
                     partition,
                     key: (records == KafkaRecords::Trace).then_some(trace_id),
-                    scope: scopes.len(),
+                    scope: outline.scopes.len(),
                     raw,
                 });
                 Ok(())
             })?;
-            scopes.push((resources.len(), fields));
+            outline.scopes.push((outline.resources.len(), fields));
             Ok(())
         })?;
-        resources.push(fields);
+        outline.resources.push(fields);
         Ok(())
     })?;
     // The sort is stable, so the spans of a record stay in the order of the request.

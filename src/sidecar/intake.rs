@@ -58,19 +58,12 @@ impl receive::RequestSink for RequestIntake {
 
     fn offer(&self, received: Received) -> Result<Acknowledgement, QueueRefusal> {
         self.last_request.note();
-        let Received {
-            signal,
-            body,
-            n_items,
-            headers,
-            batch,
-        } = received;
-        let unix_nanos = now().unix_nanos;
-        let peer = batch.peer;
-        let n_bytes = body.len();
+        let (signal, n_items, batch) = (received.signal, received.n_items, received.batch);
+        let (body, unix_nanos) = (received.body, now().unix_nanos);
+        let (peer, n_bytes) = (batch.peer, body.len());
         let seen = self.onlookers.need(signal).then(|| body.clone());
         let is_scored = !batch.spans.is_empty() && self.scoring.is_some();
-        let request = forward::outbound(signal, peer, body, n_items, headers);
+        let request = forward::outbound(signal, peer, body, n_items, received.headers);
         let is_journaled = self.forward.is_journaled(signal, is_scored);
         let (scoring, onlookers) = (self.scoring.clone(), self.onlookers.clone());
         let take = move |record: Option<u64>| {

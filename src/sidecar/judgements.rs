@@ -145,12 +145,8 @@ pub(super) fn judge(
     observer: Option<Arc<Mutex<Observer>>>,
 ) -> Judge {
     Box::new(move |judged, rules| {
-        let Judged {
-            evaluations,
-            alarms,
-            trajectories,
-            ..
-        } = judged;
+        let (evaluations, alarms) = (&judged.evaluations, &judged.alarms);
+        let trajectories = &judged.trajectories;
         if !evaluations.is_empty() || !alarms.is_empty() || !trajectories.is_empty() {
             let mut coverage = coverage.lock();
             coverage.note(trajectories, evaluations);

@@ -46,11 +46,6 @@ use crate::transport::Undelivered;
 /// Time without a request after which a warning is logged.
 pub(super) const SILENCE: Duration = Duration::from_secs(60);
 
-/// Returns the number of CPUs that the process may use, by its affinity and its cgroup's quota.
-fn n_cpus() -> usize {
-    thread::available_parallelism().map_or(1, NonZero::get)
-}
-
 /// Values that are needed to start the other stages.
 struct Ground {
     config: Config,
@@ -342,7 +337,9 @@ impl Ground {
         let reads = self.config.kafka.read.enabled;
         let max_open_size = if reads { usize::MAX } else { settings.max_open_size };
         let threads = self.config.scoring.threads;
-        threads.or(n_cpus(), max_open_size, settings.size_limit)
+        // The CPUs that the process may use, by its affinity and its cgroup's quota.
+        let n_cpus = thread::available_parallelism().map_or(1, NonZero::get);
+        threads.or(n_cpus, max_open_size, settings.size_limit)
     }
 
     fn open_admin(

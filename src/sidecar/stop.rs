@@ -34,59 +34,41 @@ impl Sidecar {
 
     /// Accepts requests until senders fall quiet or the deadline is near, judges or keeps open
     /// traces, and delivers the queues.
-    pub async fn stop(self) -> Stopped {
-        let Self {
-            addresses: _,
-            telemetry,
-            intake,
-            register: _,
-            watching: (end_watching, mut watching),
-            doors,
-            admin,
-            scoring,
-            #[cfg(feature = "kafka")]
-            reading,
-            recording,
-            mut forwarding,
-            journal,
-            exporting,
-            mut background,
-            deadline,
-            quiet,
-        } = self;
+    pub async fn stop(mut self) -> Stopped {
         let begun = now().instant;
+        let deadline = self.deadline;
         let deadline_at = begun + deadline;
 
         // 1. Senders send their last requests. Requests that do not fit into the queues are
         // refused.
-        telemetry.enter(Phase::Draining);
-        intake.forward.begin_drain();
+        self.telemetry.enter(Phase::Draining);
+        self.intake.forward.begin_drain();
         #[cfg(feature = "kafka")]
-        if let Some(reading) = &reading {
+        if let Some(reading) = &self.reading {
             reading.begin_stop();
         }
         // A process that only reads a topic has no senders.
-        let quiet = if doors.is_empty() { Duration::ZERO } else { quiet };
+        let quiet = if self.doors.is_empty() { Duration::ZERO } else { self.quiet };
         let latest = begun + deadline.mul_f64(1.0 - KEPT_FOR_DELIVERY);
-        intake.fall_quiet(quiet, begun, latest).await;
+        self.intake.fall_quiet(quiet, begun, latest).await;
         let grace = LAST_REQUESTS.min(deadline.mul_f64(KEPT_FOR_DELIVERY / 2.0));
-        doors.close(grace).await;
-        background.shutdown().await;
+        self.doors.close(grace).await;
+        self.background.shutdown().await;
 
         // 2. When the last handle of the scoring queue is dropped, the threads judge or keep the
         // open traces, export the scores and stop. Scores that are exported too late are lost; with
         // a journal, their traces are judged again at the next start.
-        let forward = intake.forward.clone();
-        drop(intake);
+        let forward = self.intake.forward.clone();
+        drop(self.intake);
         let judged = tokio::task::spawn_blocking(move || {
-            for thread in scoring {
+            for thread in self.scoring {
                 // A panic of the thread has already been reported.
                 let _ = thread.join();
             }
         });
         let latest = deadline_at - deadline.mul_f64(KEPT_FOR_LAST_SCORES);
         let _ = tokio::time::timeout_at(latest.into(), judged).await;
-        if let Some(recording) = recording {
+        if let Some(recording) = self.recording {
             record::finish(recording, LAST_REQUESTS).await;
         }
 
@@ -94,27 +76,28 @@ impl Sidecar {
         // dropped.
         forward.close(deadline_at);
         // A panic of a delivery has already been reported, and the stop must continue.
-        let forwarded = async { while forwarding.join_next().await.is_some() {} };
-        let ((), scores_left) = tokio::join!(forwarded, exporting.drain(deadline_at));
+        let forwarded = async { while self.forwarding.join_next().await.is_some() {} };
+        let ((), scores_left) = tokio::join!(forwarded, self.exporting.drain(deadline_at));
 
         // 4. The journal records which requests were delivered, and is unlocked.
-        let is_kept = !journal.is_empty();
-        write_down(journal).await;
+        let is_kept = !self.journal.is_empty();
+        write_down(self.journal).await;
 
-        admin.close(Duration::from_millis(200)).await;
+        self.admin.close(Duration::from_millis(200)).await;
+        let (end_watching, mut watching) = self.watching;
         drop(end_watching);
         while watching.join_next().await.is_some() {}
         // The item counts include items that a panicked delivery did not deliver.
-        let item_counts = telemetry.item_counts();
+        let item_counts = self.telemetry.item_counts();
         let n_queued: u64 = item_counts.values().map(|books| books.queued).sum();
         let dropped = item_counts.values().map(|books| &books.dropped);
         let n_dropped: u64 = dropped.filter_map(|it| it.get("shutdown")).sum();
         let n_kept = if is_kept { n_queued } else { 0 };
         Stopped {
-            n_undelivered: n_queued - n_kept + n_dropped + telemetry.n_left_for_kafka(),
+            n_undelivered: n_queued - n_kept + n_dropped + self.telemetry.n_left_for_kafka(),
             n_kept,
             n_undelivered_scores: scores_left.values().sum(),
-            n_kept_scores: if is_kept { export::n_queued(&telemetry) } else { 0 },
+            n_kept_scores: if is_kept { export::n_queued(&self.telemetry) } else { 0 },
         }
     }
 }

@@ -36,7 +36,7 @@ fn record(lane: u8, n: u64) -> Record {
 
 /// Returns the number and the items of each waiting record of a lane.
 fn waiting(store: &Store, lane: u8) -> BTreeMap<u64, u64> {
-    let consumed = store.progress.delivered.to(0).clone();
+    let consumed = store.progress.delivered.0[0].clone();
     let wanted = Wanted::Waiting {
         consumed,
         outlet: Outlet::Lane(lane),
