@@ -22,14 +22,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use judge::pipeline::{Judged, Rules};
 use otlp::span::Now;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::config::Config;
+use crate::config::{Config, Shutdown};
 use crate::export;
 use crate::journal::LogThread;
 use crate::register::{ConfigOrigin, Register};
@@ -118,8 +118,7 @@ pub struct Sidecar {
     exporting: export::ExportTasks,
     /// Tasks that warn if no request arrives, and that follow the memory limit and the peers.
     background: JoinSet<()>,
-    deadline: Duration,
-    quiet: Duration,
+    shutdown: Shutdown,
 }
 
 #[cfg(feature = "kafka")]

@@ -30,7 +30,6 @@ struct State {
     waiting: VecDeque<(u64, Marks)>,
     /// The oldest record that the marks of each write refer to, by the number of the write.
     writing: BTreeMap<u64, Option<u64>>,
-    n_writes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -100,8 +99,8 @@ impl JudgedMarks {
             let Some((_, Marks { bytes, oldest })) = due else {
                 return;
             };
-            let number = state.n_writes;
-            state.n_writes += 1;
+            let last = state.writing.last_key_value();
+            let number = last.map_or(0, |(number, _)| number + 1);
             state.writing.insert(number, oldest);
             // If the log refuses the record immediately, it runs the callback here, which locks
             // `state`.

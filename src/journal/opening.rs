@@ -236,27 +236,24 @@ impl Opener {
                 }
             }
         };
-        let folder = self.folder.path.display().to_string();
+        let folder = || self.folder.path.display().to_string();
         let is_of_scores = self.settings.drops_oldest;
         if !is_of_scores && is_in_memory(&path) {
-            JournalInMemory {
-                folder: folder.clone(),
-            }
-            .emit();
+            JournalInMemory { folder: folder() }.emit();
         }
         let (now, unix_nanos) = (self.clock)();
         let waiting = OUTLETS.map(|outlet| outlet.counts(&recovered.counts[outlet.index()]));
         report(&recovered, &path, &self.telemetry);
         if is_of_scores {
             JournaledScoresFound {
-                folder,
+                folder: folder(),
                 n_bytes: recovered.n_bytes,
                 oldest: recovered.oldest,
             }
             .emit();
         } else {
             JournalOpened {
-                folder,
+                folder: folder(),
                 n_restored: std::array::from_fn(|idx| waiting[0][idx].max(waiting[1][idx])),
                 n_bytes: recovered.n_bytes,
                 oldest: recovered.oldest,
@@ -325,25 +322,19 @@ impl Opener {
 }
 
 fn report(recovered: &Recovered, path: &Path, telemetry: &Telemetry) {
+    let folder = || path.display().to_string();
+    let file_of = |name: &str| path.join(name).display().to_string();
     if recovered.is_cursor_lost {
-        JournalCursorLost {
-            folder: path.display().to_string(),
-        }
-        .emit();
+        JournalCursorLost { folder: folder() }.emit();
     }
     if let Some(name) = &recovered.torn {
-        JournalTailTorn {
-            file: path.join(name).display().to_string(),
-        }
-        .emit();
+        let file = file_of(name);
+        JournalTailTorn { file }.emit();
     }
     for damage in &recovered.damage {
-        damage.emit(path.join(&damage.file).display().to_string(), telemetry);
+        damage.emit(file_of(&damage.file), telemetry);
     }
     if recovered.is_abandoned {
-        JournalAbandoned {
-            folder: path.display().to_string(),
-        }
-        .emit();
+        JournalAbandoned { folder: folder() }.emit();
     }
 }

@@ -439,11 +439,8 @@ impl<'a> Recovery<'a> {
         let recovered = &mut self.recovered;
         recovered.add(counts);
         recovered.n_bytes += n_bytes;
-        recovered.oldest = Some(
-            recovered
-                .oldest
-                .map_or(arrived, |oldest| oldest.min(arrived)),
-        );
+        let oldest = recovered.oldest.unwrap_or(arrived);
+        recovered.oldest = Some(oldest.min(arrived));
     }
 
     fn finish(&mut self) {

@@ -148,11 +148,10 @@ pub(super) fn read_head(file: &dyn StoredFile) -> Result<SegmentHead, UnusableHe
 
 /// Returns the heads of a segment's records, each with its offset, up to the first unreadable head.
 pub(super) fn heads_of(storage: &dyn Storage, segment: &Segment) -> Vec<(u64, RecordHead)> {
-    let file = storage.open(&segment.name);
-    file.map_or_else(
-        |_| Vec::new(),
-        |file| heads(&*file, segment.head.salt, segment.end),
-    )
+    let Ok(file) = storage.open(&segment.name) else {
+        return Vec::new();
+    };
+    heads(&*file, segment.head.salt, segment.end)
 }
 
 /// Returns the heads of the records before `end`, as [`heads_of`].

@@ -24,10 +24,8 @@ impl SegmentCharges {
     pub(super) fn hold(&mut self, segment: u64, charge: Charge) {
         self.n_bytes += charge.n_bytes();
         let charges = self.by_segment.entry(segment).or_default();
-        match charges
-            .iter_mut()
-            .find(|other| other.is_of_peer_of(&charge))
-        {
+        let same = charges.iter_mut().find(|it| it.is_of_peer_of(&charge));
+        match same {
             Some(same) => same.merge(charge),
             None => charges.push(charge),
         }

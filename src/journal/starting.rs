@@ -29,67 +29,59 @@ impl JournalFolder {
         rng: fastrand::Rng,
         telemetry: &Arc<Telemetry>,
     ) -> Result<(JournalLog, LogThread), JournalError> {
-        let opener = Opener {
+        let mut opener = Opener {
             folder: Arc::clone(self),
             settings,
             clock,
             rng,
             telemetry: Arc::clone(telemetry),
         };
-        start(opener)
-    }
-}
-
-fn start(mut opener: Opener) -> Result<(JournalLog, LogThread), JournalError> {
-    let opened = match opener.open() {
-        Err(error) if !error.may_pass() => return Err(error),
-        opened => opened,
-    };
-    let (clock, name) = (opener.clock, opener.settings.name());
-    let capacity = opener.settings.max_size;
-    let shared = Arc::new(LogShared::new(
-        JournalMetrics::new(name, capacity),
-        capacity,
-    ));
-    let (sender, inbox) = sync_channel(MAX_WAITING);
-    let log = JournalLog {
-        sender,
-        shared: Arc::clone(&shared),
-        clock,
-    };
-    let folder = Arc::clone(&opener.folder);
-    // If the folder is usable, the undelivered records are known when this function returns.
-    let mut opened = opened.map(|opened| shared.opened(opened, clock().0));
-    let run = move || {
-        let mut refusals = Refusals::new(name, capacity);
-        let store = loop {
-            let error = match opened {
-                Ok(store) => break store,
-                Err(error) => error,
-            };
-            let (refusal, (now, _)) = (error.refusal(), clock());
-            shared.refuses(refusal);
-            refusals.begin(refusal, Some(&error), 0, now);
-            if refuse_until(now + retry_after(refusal), refusal, &inbox, clock) {
-                return;
-            }
-            opened = opener.open().map(|opened| {
-                let (now, _) = clock();
-                refusals.end(now);
-                shared.opened(opened, now)
-            });
+        let opened = match opener.open() {
+            Err(error) if !error.may_pass() => return Err(error),
+            opened => opened,
         };
-        LogWriter::new(store, inbox, shared, clock, refusals).run();
-    };
-    let thread = thread::Builder::new()
-        .name(format!("journal-{name}"))
-        .spawn(run);
-    let thread = LogThread {
-        log: log.clone(),
-        thread: thread.map_err(|error| folder.unusable(error))?,
-        _folder: folder,
-    };
-    Ok((log, thread))
+        let (name, capacity) = (settings.name(), settings.max_size);
+        let metrics = JournalMetrics::new(name, capacity);
+        let shared = Arc::new(LogShared::new(metrics, capacity));
+        let (sender, inbox) = sync_channel(MAX_WAITING);
+        let log = JournalLog {
+            sender,
+            shared: Arc::clone(&shared),
+            clock,
+        };
+        // If the folder is usable, the undelivered records are known when this function returns.
+        let mut opened = opened.map(|opened| shared.opened(opened, clock().0));
+        let run = move || {
+            let mut refusals = Refusals::new(name, capacity);
+            let store = loop {
+                let error = match opened {
+                    Ok(store) => break store,
+                    Err(error) => error,
+                };
+                let (refusal, (now, _)) = (error.refusal(), clock());
+                shared.refuses(refusal);
+                refusals.begin(refusal, Some(&error), 0, now);
+                if refuse_until(now + retry_after(refusal), refusal, &inbox, clock) {
+                    return;
+                }
+                opened = opener.open().map(|opened| {
+                    let (now, _) = clock();
+                    refusals.end(now);
+                    shared.opened(opened, now)
+                });
+            };
+            LogWriter::new(store, inbox, shared, clock, refusals).run();
+        };
+        let thread = thread::Builder::new()
+            .name(format!("journal-{name}"))
+            .spawn(run);
+        let thread = LogThread {
+            log: log.clone(),
+            thread: thread.map_err(|error| self.unusable(error))?,
+            _folder: Arc::clone(self),
+        };
+        Ok((log, thread))
+    }
 }
 
 /// Refuses all records until `until`. Returns true if the process ends.

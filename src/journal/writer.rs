@@ -531,10 +531,8 @@ impl LogWriter {
         if let Err(fault) = settled
             && self.unwritten.ready((), now).is_some()
         {
-            JournalProgressUnwritten {
-                why: fault.to_string(),
-            }
-            .emit();
+            let why = fault.to_string();
+            JournalProgressUnwritten { why }.emit();
         }
     }
 

@@ -201,11 +201,11 @@ impl Producer {
         value: &[u8],
         headers: [(&str, &str); 4],
     ) -> Result<InFlight, Failure> {
-        let mut all = OwnedHeaders::new();
-        for (key, value) in headers {
-            let value = Some(value);
-            all = all.insert(Header { key, value });
-        }
+        let all = headers.into_iter().map(|(key, value)| Header {
+            key,
+            value: Some(value),
+        });
+        let all = all.fold(OwnedHeaders::new(), OwnedHeaders::insert);
         let record = FutureRecord::<String, [u8]>::to(&self.words.topic);
         self.enqueue(record.payload(value).headers(all))
     }

@@ -187,16 +187,14 @@ impl TopicReader {
             }
             self.n_partitions()
         })?;
-        let joined = self.inner.subscribe(&[&self.words.topic]);
-        joined.map_err(|error| self.why(&error))?;
+        self.told(self.inner.subscribe(&[&self.words.topic]))?;
         Ok(n_partitions)
     }
 
     /// Queries the brokers for the number of the topic's partitions. Blocks.
     pub fn n_partitions(&self) -> Result<i32, String> {
         let topic = Some(&*self.words.topic);
-        let metadata = self.inner.fetch_metadata(topic, METADATA_TIMEOUT);
-        let metadata = metadata.map_err(|error| self.why(&error))?;
+        let metadata = self.told(self.inner.fetch_metadata(topic, METADATA_TIMEOUT))?;
         self.words.n_partitions(&metadata).map_err(Failure::text)
     }
 
@@ -230,8 +228,7 @@ impl TopicReader {
     /// Returns the group's commits for these partitions, by partition. Blocks.
     pub fn committed(&self, partitions: &[i32]) -> Result<BTreeMap<i32, CommittedOffset>, String> {
         let list = self.list(partitions);
-        let committed = self.inner.committed_offsets(list, METADATA_TIMEOUT);
-        let committed = committed.map_err(|error| self.why(&error))?;
+        let committed = self.told(self.inner.committed_offsets(list, METADATA_TIMEOUT))?;
         let committed = committed.elements().into_iter().filter_map(|found| {
             let Offset::Offset(offset) = found.offset() else {
                 return None;
@@ -262,14 +259,12 @@ impl TopicReader {
             return Ok(Vec::new());
         }
         let mut list = self.list(partitions);
-        list.set_all_offsets(which)
-            .map_err(|error| self.why(&error))?;
-        let told = self.inner.offsets_for_times(list, ANSWER_TIMEOUT);
-        let told = told.map_err(|error| self.why(&error))?;
+        self.told(list.set_all_offsets(which))?;
+        let told = self.told(self.inner.offsets_for_times(list, ANSWER_TIMEOUT))?;
         let offset_of = |partition: &i32| {
             let found = told.find_partition(&self.words.topic, *partition);
             let found = found.ok_or("a broker's answer lacks a partition")?;
-            found.error().map_err(|error| self.why(&error))?;
+            self.told(found.error())?;
             match found.offset() {
                 Offset::Offset(offset) => Ok(offset.max(0).cast_unsigned()),
                 other => Err(format!("a leader answered {other:?}")),
@@ -283,24 +278,21 @@ impl TopicReader {
         let mut list = TopicPartitionList::with_capacity(partitions.len());
         for (partition, offset) in partitions {
             let offset = Offset::Offset(offset.cast_signed());
-            list.add_partition_offset(&self.words.topic, *partition, offset)
-                .map_err(|error| self.why(&error))?;
+            self.told(list.add_partition_offset(&self.words.topic, *partition, offset))?;
         }
-        let begun = match self.inner.rebalance_protocol() {
+        self.told(match self.inner.rebalance_protocol() {
             RebalanceProtocol::Cooperative => self.inner.incremental_assign(&list),
             _ => self.inner.assign(&list),
-        };
-        begun.map_err(|error| self.why(&error))
+        })
     }
 
     pub fn release(&self, partitions: &[i32]) -> Result<(), String> {
-        release(&self.inner, &self.list(partitions)).map_err(|error| self.why(&error))
+        self.told(release(&self.inner, &self.list(partitions)))
     }
 
     pub fn pause(&self, partitions: &[i32], is_paused: bool) -> Result<(), String> {
         let list = self.list(partitions);
-        let done = if is_paused { self.inner.pause(&list) } else { self.inner.resume(&list) };
-        done.map_err(|error| self.why(&error))
+        self.told(if is_paused { self.inner.pause(&list) } else { self.inner.resume(&list) })
     }
 
     /// Commits offsets of partitions. If `blocks`, returns the outcome; else the outcome arrives as
@@ -313,14 +305,11 @@ impl TopicReader {
         let mut list = TopicPartitionList::with_capacity(partitions.len());
         for (partition, CommittedOffset { offset, metadata }) in partitions {
             let mut element = list.add_partition(&self.words.topic, *partition);
-            element
-                .set_offset(Offset::Offset(offset.cast_signed()))
-                .map_err(|error| self.why(&error))?;
+            self.told(element.set_offset(Offset::Offset(offset.cast_signed())))?;
             element.set_metadata(metadata);
         }
         if blocks {
-            let taken = self.inner.commit(&list, CommitMode::Sync);
-            return taken.map_err(|error| self.why(&error));
+            return self.told(self.inner.commit(&list, CommitMode::Sync));
         }
         self.commits
             .try_send(list)
@@ -367,6 +356,11 @@ impl TopicReader {
             list.add_partition(&self.words.topic, *partition);
         }
         list
+    }
+
+    /// Replaces the library's error by our message.
+    fn told<T>(&self, result: KafkaResult<T>) -> Result<T, String> {
+        result.map_err(|error| self.why(&error))
     }
 
     fn why(&self, error: &KafkaError) -> String {

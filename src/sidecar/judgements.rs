@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use judge::assemble::{CloseReason, Stats};
 use judge::evaluate::Coverage;
 use judge::extract::{HalfArrived, MissingHalf};
@@ -57,15 +58,15 @@ impl JudgementSink for JudgeSink {
 impl JudgeSink {
     pub(super) fn new(
         judge: Judge,
-        rules: Arc<Rules>,
-        telemetry: Arc<Telemetry>,
-        heartbeat: Heartbeat,
+        rules: &ArcSwap<Rules>,
+        telemetry: &Arc<Telemetry>,
+        thread: &str,
     ) -> Self {
         Self {
             judge,
-            rules,
-            telemetry,
-            heartbeat,
+            rules: rules.load_full(),
+            telemetry: Arc::clone(telemetry),
+            heartbeat: telemetry.heartbeat(thread, now().instant),
             next_beat: now().instant,
             missing: Vec::new(),
         }
@@ -109,14 +110,9 @@ fn report(judged: &Judged, telemetry: &Telemetry) {
         }
         .emit(telemetry);
     }
-    AlarmsPostponed {
-        n_postponed: judged.n_postponed,
-    }
-    .emit(telemetry);
-    RevisionsLost {
-        n_revisions: judged.n_lost,
-    }
-    .emit(telemetry);
+    let (n_postponed, n_revisions) = (judged.n_postponed, judged.n_lost);
+    AlarmsPostponed { n_postponed }.emit(telemetry);
+    RevisionsLost { n_revisions }.emit(telemetry);
     TracesJudged {
         n_evaluations: judged.evaluations.len(),
         n_unchanged: judged.n_unchanged,

@@ -80,10 +80,8 @@ impl MemoryWatch {
 fn share(config: &Config, limit: Option<usize>, telemetry: &Telemetry) -> Budgets {
     let budgets = config.budgets(limit);
     heap::set_limit(budgets.limit / 4 * 3);
-    MemoryShared {
-        n_bytes: budgets.limit,
-    }
-    .emit(telemetry);
+    let n_bytes = budgets.limit;
+    MemoryShared { n_bytes }.emit(telemetry);
     budgets
 }
 

@@ -37,11 +37,9 @@ pub(super) async fn watch_peers(
     loop {
         ticks.tick().await;
         let asked = now();
-        let found = match tokio::time::timeout(INTERVAL, addresses(&peers)).await {
-            Ok(found) => found,
-            Err(_) => Err(io::Error::other("no answer from the name server")),
-        };
-        let error = match found {
+        let found = tokio::time::timeout(INTERVAL, addresses(&peers)).await;
+        let late = |_| Err(io::Error::other("no answer from the name server"));
+        let error = match found.unwrap_or_else(late) {
             Ok(addresses) if !addresses.is_empty() => {
                 is_unresolved = false;
                 let n_peers = addresses.len();

@@ -65,8 +65,8 @@ pub(super) struct JournaledPartition {
 struct SharedJournal {
     kept: JournaledTraces,
     n_threads: usize,
-    /// The records that the journal had when it was opened.
-    past: OnceLock<Past>,
+    /// The records that the journal had when it was opened, and the time of the opening.
+    past: OnceLock<(Past, Instant)>,
     state: Mutex<State>,
     progress: Condvar,
 }
@@ -80,7 +80,6 @@ struct State {
     n_rebuilding: usize,
     /// Totals of the threads that have rebuilt their traces: open traces, marks and spans.
     rebuilt: [usize; 3],
-    begun: Option<Instant>,
     /// Number of threads that have not stopped.
     n_running: usize,
     n_kept_open: usize,
@@ -99,7 +98,6 @@ impl JournaledTraces {
                 last_need: Needed::default(),
                 n_rebuilding: n_threads,
                 rebuilt: [0; 3],
-                begun: None,
                 n_running: n_threads,
                 n_kept_open: 0,
             }),
@@ -107,7 +105,8 @@ impl JournaledTraces {
         });
         let opening = Arc::clone(&all);
         log.when_open(Box::new(move |opened| {
-            opening.past.get_or_init(|| opened.past.clone());
+            let past = || (opened.past.clone(), now().instant);
+            opening.past.get_or_init(past);
         }));
         let partition = |index| JournaledPartition {
             index,
@@ -131,10 +130,9 @@ impl JournaledPartition {
         sink: &mut JudgeSink,
     ) {
         let all = Arc::clone(&self.all);
-        let Some(mut past) = all.past.get().cloned() else {
+        let Some((mut past, _)) = all.past.get().cloned() else {
             return;
         };
-        all.state.lock().begun.get_or_insert_with(|| now().instant);
         pipeline.mark_judged();
         // The time without a running process ends when the journal is opened, even if this thread
         // reads the journal later.
@@ -145,10 +143,8 @@ impl JournaledPartition {
         }
         let restored = restore(&mut past, pipeline, started, sink);
         let ((n_judged, n_spans), is_damaged) = restored.unwrap_or_else(|error| {
-            JournalTracesUnread {
-                why: error.to_string(),
-            }
-            .emit();
+            let why = error.to_string();
+            JournalTracesUnread { why }.emit();
             ((0, 0), true)
         });
         if !is_whole || is_damaged {
@@ -157,7 +153,7 @@ impl JournaledPartition {
         }
         self.reader = Some(past.requests);
         let n_open = pipeline.stats().n_open;
-        all.rebuilt([n_open, n_judged, n_spans], silence, &sink.telemetry);
+        all.rebuilt([n_open, n_judged, n_spans], &sink.telemetry);
         // If the process is killed soon, the next start needs the time from which traces are
         // remembered.
         let needed = Needed {
@@ -246,7 +242,10 @@ impl Drop for JournaledPartition {
 
 impl SharedJournal {
     /// Adds the counts of a thread: open traces, marks and spans. The last thread reports the totals.
-    fn rebuilt(&self, counts: [usize; 3], silence: Option<Duration>, telemetry: &Telemetry) {
+    fn rebuilt(&self, counts: [usize; 3], telemetry: &Telemetry) {
+        let Some((past, opened)) = self.past.get() else {
+            return;
+        };
         let mut state = self.state.lock();
         let sums = state.rebuilt.iter_mut();
         sums.zip(counts).for_each(|(sum, count)| *sum += count);
@@ -254,10 +253,10 @@ impl SharedJournal {
         if state.n_rebuilding > 0 {
             return;
         }
-        let ([n_open, n_judged, n_spans], begun) = (state.rebuilt, state.begun);
+        let [n_open, n_judged, n_spans] = state.rebuilt;
         drop(state);
         self.progress.notify_all();
-        if let Some(silence) = silence.filter(|silence| *silence > SENDERS_PATIENCE)
+        if let Some(silence) = past.silence.filter(|silence| *silence > SENDERS_PATIENCE)
             && n_open > 0
         {
             DowntimeTooLong { silence, n_open }.emit();
@@ -266,9 +265,7 @@ impl SharedJournal {
             n_open,
             n_judged,
             n_spans,
-            took: begun.map_or(Duration::ZERO, |begun| {
-                now().instant.saturating_duration_since(begun)
-            }),
+            took: now().instant.saturating_duration_since(*opened),
         }
         .emit(telemetry);
     }

@@ -166,11 +166,8 @@ impl RecordFiles {
             }
         }
         self.n_written += 1;
-        let name = format!(
-            "{unix_millis:013}-{:06}.{}.pb",
-            self.n_written,
-            signal.as_str()
-        );
+        let (number, signal) = (self.n_written, signal.as_str());
+        let name = format!("{unix_millis:013}-{number:06}.{signal}.pb");
         let part = self.folder.join(format!(".{name}"));
         let mut file = OpenOptions::new()
             .write(true)

@@ -93,9 +93,7 @@ impl ScoringQueue {
                 _ => format!("scoring-{}", index + 1),
             };
             senders.push(sender);
-            let heartbeat = shared.telemetry.heartbeat(name.clone(), started.instant);
-            let rules = shared.rules.load_full();
-            let sink = JudgeSink::new(judge, rules, shared.telemetry.clone(), heartbeat);
+            let sink = JudgeSink::new(judge, &shared.rules, &shared.telemetry, &name);
             workers.push(Worker {
                 name,
                 shared: Arc::clone(&shared),
@@ -129,11 +127,9 @@ impl ScoringQueue {
 
     fn enqueue_or_mark(&self, batch: Batch, n_bytes: usize, record: Option<u64>) {
         let shared = &*self.shared;
-        if batch.n_without_ids > 0 {
-            SpansWithoutIds {
-                n_spans: batch.n_without_ids,
-            }
-            .emit(&shared.telemetry);
+        let n_spans = batch.n_without_ids;
+        if n_spans > 0 {
+            SpansWithoutIds { n_spans }.emit(&shared.telemetry);
         }
         if batch.spans.is_empty() {
             return;
@@ -198,10 +194,8 @@ impl ScoringQueue {
     }
 
     fn mark_unscored(&self, batch: Batch) {
-        SpansUnscored {
-            n_spans: batch.spans.len(),
-        }
-        .emit(&self.shared.telemetry);
+        let n_spans = batch.spans.len();
+        SpansUnscored { n_spans }.emit(&self.shared.telemetry);
         let spans = batch.spans.iter();
         let mut trace_ids: Vec<TraceId> = spans.map(|span| span.trace_id).collect();
         trace_ids.dedup();

@@ -142,8 +142,7 @@ impl Sidecar {
             journal: journal.log_threads,
             exporting: scores.exporting,
             background,
-            deadline: shutdown.deadline.0,
-            quiet: shutdown.quiet.0,
+            shutdown,
         })
     }
 }

@@ -36,7 +36,7 @@ impl Sidecar {
     /// traces, and delivers the queues.
     pub async fn stop(mut self) -> Stopped {
         let begun = now().instant;
-        let deadline = self.deadline;
+        let deadline = self.shutdown.deadline.0;
         let deadline_at = begun + deadline;
 
         // 1. Senders send their last requests. Requests that do not fit into the queues are
@@ -48,7 +48,8 @@ impl Sidecar {
             reading.begin_stop();
         }
         // A process that only reads a topic has no senders.
-        let quiet = if self.doors.is_empty() { Duration::ZERO } else { self.quiet };
+        let quiet = self.shutdown.quiet.0;
+        let quiet = if self.doors.is_empty() { Duration::ZERO } else { quiet };
         let latest = begun + deadline.mul_f64(1.0 - KEPT_FOR_DELIVERY);
         self.intake.fall_quiet(quiet, begun, latest).await;
         let grace = LAST_REQUESTS.min(deadline.mul_f64(KEPT_FOR_DELIVERY / 2.0));

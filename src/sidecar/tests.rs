@@ -9,6 +9,7 @@ use otlp::span::PeerId;
 
 use std::io;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 

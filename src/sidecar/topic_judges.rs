@@ -99,9 +99,7 @@ impl TopicJudges {
         let mut threads = Vec::new();
         for (index, judge) in judges.into_iter().enumerate() {
             let name = format!("judge-{}", index + 1);
-            let heartbeat = shared.telemetry.heartbeat(name.clone(), now().instant);
-            let rules = shared.rules.load_full();
-            let sink = JudgeSink::new(judge, rules, shared.telemetry.clone(), heartbeat);
+            let sink = JudgeSink::new(judge, &shared.rules, &shared.telemetry, &name);
             let member = Member::new(index, sink, Arc::clone(&shared));
             let member = member.map_err(kafka_error)?;
             let thread = thread::Builder::new().name(name);

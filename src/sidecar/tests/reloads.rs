@@ -2,6 +2,8 @@
 //! and every score must come from one set of criteria. The tests do not prove that reads 200 ms
 //! apart agree on a slow disk, nor measure the cost of a reload.
 
+use std::time::Duration;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 

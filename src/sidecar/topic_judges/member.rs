@@ -274,7 +274,6 @@ impl Member {
                 number: *number,
                 committed: committed.remove(number),
                 is_added: n_at_start.is_some_and(|n| *number >= n),
-                n_partitions,
                 ends,
             };
             let partition = JudgedPartition::new(found, &self.shared);
@@ -344,20 +343,14 @@ impl Member {
     /// Marks how far each partition is judged, and makes the exporter send the scores.
     fn tick(&mut self) {
         let sizes = self.shared.sizes();
-        let mut marks = Vec::new();
+        let mut is_marked = false;
         for partition in self.held.values_mut() {
             partition.judge.resize(sizes);
-            if let Some(mark) = partition.new_mark() {
-                marks.push((partition.number, mark));
-            }
+            is_marked |= partition.mark();
         }
-        if !marks.is_empty() {
+        if is_marked {
             let below = self.shared.exporter.flush();
-            for (number, mark) in marks {
-                if let Some(partition) = self.held.get_mut(&number) {
-                    partition.leaves(mark, below);
-                }
-            }
+            self.held.values_mut().for_each(|it| it.leaves(below));
         }
         let time = now();
         let mut statuses = self.shared.status.partitions.lock();
@@ -434,9 +427,8 @@ impl Member {
         let below = exporter.flush();
         for partition in &mut given {
             partition.inbox.clear();
-            if let Some(mark) = partition.new_mark() {
-                partition.leaves(mark, below);
-            }
+            partition.mark();
+            partition.leaves(below);
         }
         let give_up_at = now().instant + HANDOVER;
         while exporter.low() < below && now().instant < give_up_at {

@@ -11,7 +11,7 @@ use otlp::{json, scan};
 use super::TopicJudges;
 use super::set_aside::set_aside;
 use super::status::PartitionStatus;
-use crate::config::{Kafka, KafkaPartitioner, KafkaStart};
+use crate::config::{KafkaPartitioner, KafkaStart};
 use crate::kafka::{CommittedOffset, ReadRecord, decode_progress, encode_progress, partition_of};
 use crate::sidecar::judgements::JudgeSink;
 use crate::sidecar::now;
@@ -45,7 +45,6 @@ pub(super) struct FoundPartition {
     pub(super) committed: Option<CommittedOffset>,
     /// True if the partition was added after the group began to read the topic.
     pub(super) is_added: bool,
-    pub(super) n_partitions: i32,
     /// The first offset, and one more than the last offset.
     pub(super) ends: (u64, u64),
 }
@@ -92,7 +91,7 @@ impl JudgedPartition {
     pub(super) fn new(found: FoundPartition, shared: &TopicJudges) -> Self {
         let time = now();
         let (number, end) = (found.number, found.ends.1);
-        let (start, floor, n_at_start) = start_of(found, &shared.config);
+        let (start, floor, n_at_start) = start_of(found, shared);
         let allowed_until = start.inherited.map_or(0, |it| it.until_unix_nanos);
         Self {
             number,
@@ -134,10 +133,8 @@ impl JudgedPartition {
                 self.inbox.push_front(record);
                 return;
             };
-            SpansWithoutIds {
-                n_spans: batch.n_without_ids,
-            }
-            .emit(&shared.telemetry);
+            let n_spans = batch.n_without_ids;
+            SpansWithoutIds { n_spans }.emit(&shared.telemetry);
             self.known_until = arrival;
             let record = LogBatch {
                 offset: record.offset,
@@ -204,25 +201,25 @@ impl JudgedPartition {
         self.judge.next_offset() >= self.end
     }
 
-    /// Returns a new mark, to be committed when everything judged so far is delivered. `None` if
+    /// Adds a mark, to be committed when everything judged so far is delivered. Returns false if
     /// the mark would equal the last one, or if a judgement is due.
-    pub(super) fn new_mark(&mut self) -> Option<LogMark> {
+    pub(super) fn mark(&mut self) -> bool {
         let clock = self.judge.clock();
-        if self.judge.next_due().is_some_and(|due| due <= clock) {
-            return None;
-        }
-        let mark = self.judge.mark();
-        if mark == self.last_mark {
-            return None;
-        }
-        self.last_mark = mark;
-        mark
+        let is_due = self.judge.next_due().is_some_and(|due| due <= clock);
+        let new = self.judge.mark().filter(|_| !is_due);
+        let Some(mark) = new.filter(|mark| self.last_mark != Some(*mark)) else {
+            return false;
+        };
+        self.last_mark = new;
+        self.leaving.push_back((u64::MAX, mark));
+        true
     }
 
-    /// Adds a mark whose judgements are delivered once all scores with ticket numbers below `below`
-    /// are delivered.
-    pub(super) fn leaves(&mut self, mark: LogMark, below: u64) {
-        self.leaving.push_back((below, mark));
+    /// Records that the scores of the marks so far have ticket numbers below `below`.
+    pub(super) fn leaves(&mut self, below: u64) {
+        for (wanted, _) in &mut self.leaving {
+            *wanted = below.min(*wanted);
+        }
     }
 
     /// Records that all scores with ticket numbers below `low` are delivered or dropped.
@@ -337,13 +334,13 @@ impl JudgedPartition {
 
 /// Returns the position to start at, the offset that the previous owner had reached, and the number
 /// of partitions when the group began to read this partition.
-fn start_of(found: FoundPartition, config: &Kafka) -> (LogStart, u64, Option<i32>) {
+fn start_of(found: FoundPartition, shared: &TopicJudges) -> (LogStart, u64, Option<i32>) {
     let (low, high) = found.ends;
     let (from, floor, inherited, n_at_start) = match found.committed {
         None => {
-            let is_latest = config.read.start == KafkaStart::Latest && !found.is_added;
+            let is_latest = shared.config.read.start == KafkaStart::Latest && !found.is_added;
             let offset = if is_latest { high } else { low };
-            (offset, offset, None, Some(found.n_partitions))
+            (offset, offset, None, Some(shared.n_partitions()))
         }
         Some(CommittedOffset { offset, metadata }) => match decode_progress(&metadata) {
             Ok((progress, of)) => (progress.mark.replay.max(low), offset, Some(progress), of),
@@ -377,10 +374,8 @@ fn arrival_of(record: &ReadRecord, shared: &TopicJudges) -> u64 {
     let latest = time.saturating_add(MAX_AHEAD.as_nanos() as u64);
     if !record.is_log_append && stamped > latest {
         if shared.may_log("stamp") {
-            TimestampInFuture {
-                topic: &shared.config.read.topic,
-            }
-            .emit();
+            let topic = &shared.config.read.topic;
+            TimestampInFuture { topic }.emit();
         }
         return time / MILLI * MILLI;
     }
