@@ -70,8 +70,8 @@ fn process_with(lock: &Path) -> Option<String> {
     is_locked.then(|| process().trim().to_owned())
 }
 
-/// Returns all intact requests in the bytes of a segment, delivered or not, each as its signal (0, 1
-/// or 2) and its body; `None` if the segment's head is damaged or of another version.
+/// Returns all intact requests in the bytes of a segment, delivered or not, each as its signal (0,
+/// 1 or 2) and its body; `None` if the segment's head is damaged or of another version.
 pub fn segment_requests(bytes: &bytes::Bytes) -> Option<Vec<(u8, bytes::Bytes)>> {
     let head = super::format::head_of(bytes).ok()?;
     let records_at = usize::try_from(RECORDS_AT).ok()?;

@@ -34,9 +34,8 @@ use crate::telemetry::{JournalMetrics, JournalProgressUnwritten, MetricsPage, Th
 /// the queues of scores limit the bytes of scores.
 pub(super) const MAX_WAITING: usize = 4096;
 
-/// Interval at which changes of the cursor and, with `sync: false`, records are synced, and at which
-/// the time in the cursor is renewed. The next start uses this time to compute how long no process
-/// ran.
+/// Interval at which changes of the cursor and, with `sync: false`, records are synced. The time in
+/// the cursor is renewed as often; the next start computes from it how long no process ran.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Delay before deliveries are written to the cursor. If the process is killed, requests that were

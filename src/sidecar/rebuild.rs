@@ -241,7 +241,7 @@ impl Drop for JournaledPartition {
 }
 
 impl SharedJournal {
-    /// Adds the counts of a thread: open traces, marks and spans. The last thread reports the totals.
+    /// Adds a thread's numbers of open traces, marks and spans. The last thread reports the totals.
     fn rebuilt(&self, counts: [usize; 3], telemetry: &Telemetry) {
         let Some((past, opened)) = self.past.get() else {
             return;

@@ -44,8 +44,8 @@ pub(super) struct ScoringQueue {
 }
 
 impl ScoringQueue {
-    /// Prepares a thread for each judge. When the last handle is dropped, the threads run their last
-    /// round and stop.
+    /// Prepares a thread for each judge. When the last handle is dropped, the threads run their
+    /// last round and stop.
     pub(super) fn prepare(
         settings: Settings,
         bounds: ScoringBounds,

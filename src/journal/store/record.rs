@@ -25,8 +25,9 @@ pub struct Record {
 }
 
 impl Record {
-    /// Creates a record of a request with `n_items` items. `signal` is that of [`Outlet`](crate::journal::Outlet).
-    /// Computes the checksum here, in the task of the request, not on the journal's thread.
+    /// Creates a record of a request with `n_items` items. `signal` is that of
+    /// [`Outlet`](crate::journal::Outlet). Computes the checksum here, in the task of the request,
+    /// not on the journal's thread.
     pub fn new(signal: u8, n_items: u64, arrived: u64, meta: Bytes, body: Bytes) -> Self {
         Self {
             kind: RecordKind::Request,
