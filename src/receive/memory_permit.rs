@@ -27,7 +27,7 @@ pub(super) struct BodyLimits {
 /// drop.
 #[derive(Debug)]
 pub(super) struct MemoryPermit {
-    reservation: Reservation,
+    pub(super) reservation: Reservation,
     max: usize,
     peer: PeerId,
     /// Bytes in addition to the message.
@@ -84,10 +84,6 @@ impl MemoryPermit {
         self.reservation.shrink_to(message + self.fixed);
     }
 
-    pub(super) fn advanced(&self) {
-        self.reservation.moved(false);
-    }
-
     /// Records that the message has arrived. From here on, only requests of other peers can evict
     /// this one, and such an eviction takes effect when this request next reserves bytes. Fails if
     /// the request was evicted.
@@ -98,11 +94,6 @@ impl MemoryPermit {
         } else {
             Err(RequestError::InFlightFull)
         }
-    }
-
-    /// Waits until the request is evicted; the caller must then end it.
-    pub(super) async fn evicted(&self) {
-        self.reservation.evicted().await;
     }
 }
 

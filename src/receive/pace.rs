@@ -61,13 +61,13 @@ impl Pace {
         let next = tokio::select! {
             biased;
             next = chunk(body) => next?,
-            () = permit.evicted() => return Err(RequestError::InFlightFull),
+            () = permit.reservation.evicted() => return Err(RequestError::InFlightFull),
             () = time::sleep_until(self.deadline) => return Err(RequestError::TooSlow),
         };
         self.n_bytes += next.as_ref().map_or(0, Bytes::len);
         if self.n_bytes >= LEAST_ADVANCE {
             *self = Self::new();
-            permit.advanced();
+            permit.reservation.moved(false);
         }
         Ok(next)
     }
