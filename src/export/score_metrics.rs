@@ -81,8 +81,8 @@ pub struct ScoreMetrics {
 #[derive(Debug)]
 struct BoundSeries {
     series: SeriesTable<BoundInstruments>,
-    /// Instruments by completeness, which has few values.
-    delays: BTreeMap<&'static str, BoundDelay>,
+    /// The start time and the instrument by completeness, which has few values.
+    delays: BTreeMap<&'static str, (u64, BoundHistogram<f64>)>,
     /// Time of the first evaluation or alarm: the start time of the series of revisions and alarms.
     first_unix_nanos: Option<u64>,
 }
@@ -100,12 +100,6 @@ struct BoundVerdict {
     counter: BoundCounter<u64>,
     /// `None` for verdicts without a value: the histogram must not appear for them.
     scores: Option<BoundHistogram<f64>>,
-}
-
-#[derive(Debug)]
-struct BoundDelay {
-    began_unix_nanos: u64,
-    histogram: BoundHistogram<f64>,
 }
 
 impl ScoreMetrics {
@@ -222,16 +216,11 @@ impl ScoreMetrics {
         };
         let mut all = self.bound.lock();
         all.first_unix_nanos.get_or_insert(now_unix_nanos);
-        let delays = all
-            .delays
-            .entry(completeness)
-            .or_insert_with(|| BoundDelay {
-                began_unix_nanos: now_unix_nanos,
-                histogram: self
-                    .delay
-                    .bind(&[KeyValue::new("completeness", completeness)]),
-            });
-        delays.histogram.record(delay);
+        let (_, delays) = all.delays.entry(completeness).or_insert_with(|| {
+            let labels = [KeyValue::new("completeness", completeness)];
+            (now_unix_nanos, self.delay.bind(&labels))
+        });
+        delays.record(delay);
         let (bound, folded) = all
             .series
             .get(labels, |labels| self.bind(labels, now_unix_nanos));
@@ -359,7 +348,7 @@ impl BoundSeries {
             }
             TIME_TO_VERDICT => {
                 let delay = self.delays.get(label(attributes, "completeness"));
-                delay.map(|delay| delay.began_unix_nanos)
+                delay.map(|(began_unix_nanos, _)| *began_unix_nanos)
             }
             _ => self.first_unix_nanos,
         }

@@ -61,12 +61,7 @@ const REPLACED: &str = "replaced";
 /// withdraws the score at the previous span. A trajectory of log records has no scores, because
 /// there is no span to attach them to.
 pub(super) fn scores(evaluation: &Evaluation) -> Vec<BackendScore<'_>> {
-    let Evaluation {
-        criterion,
-        trajectory,
-        previous,
-        ..
-    } = evaluation;
+    let (criterion, trajectory) = (&evaluation.criterion, &evaluation.trajectory);
     let Some(subject) = &trajectory.subject else {
         return Vec::new();
     };
@@ -83,7 +78,8 @@ pub(super) fn scores(evaluation: &Evaluation) -> Vec<BackendScore<'_>> {
         metadata: metadata(evaluation, trajectory),
         is_counted: true,
     };
-    let moved_from = previous
+    let moved_from = evaluation
+        .previous
         .and_then(|previous| previous.subject)
         // The key of a session's score is the same for every turn, so nothing is withdrawn.
         .filter(|before| *before != subject.span_id && trajectory.turns.is_none());

@@ -240,9 +240,7 @@ impl Queue {
     /// Enqueues scores in memory, after dropping the oldest requests until they fit. Drops the
     /// scores themselves if the queue is closed, or if they still do not fit.
     fn enqueue(&self, request: OutboundRequest, ticket: Ticket) {
-        let QueueShared {
-            accounting, budget, ..
-        } = &*self.shared;
+        let (accounting, budget) = (&self.shared.accounting, &self.shared.budget);
         let (signal, n_items) = (request.signal, request.n_items);
         let mut state = self.state();
         let is_closed = matches!(state.stage, QueueStage::Closed { .. });
