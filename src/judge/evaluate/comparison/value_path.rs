@@ -1,17 +1,20 @@
 //! Parses paths into the arguments and the result of a call, and finds the values at a path.
 
-use std::borrow::Cow;
 use std::slice;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use smallvec::SmallVec;
 
 use crate::extract::ToolCall;
 
 /// A path: `args` or `result`, then keys, indices or `*`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize, JsonSchema,
+)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(inline, extend("pattern" = ValuePath::PATTERN), description = "")]
 pub struct ValuePath {
     text: String,
     /// True for `result`, false for `args`.
@@ -232,29 +235,16 @@ impl<'v> PathValues<'v> {
 
 // === as written ===
 
-impl<'de> Deserialize<'de> for ValuePath {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Self::parse(&text).map_err(de::Error::custom)
+impl TryFrom<String> for ValuePath {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Self::parse(&text)
     }
 }
 
-impl Serialize for ValuePath {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.text.serialize(serializer)
-    }
-}
-
-impl JsonSchema for ValuePath {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "ValuePath".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": Self::PATTERN })
+impl From<ValuePath> for String {
+    fn from(path: ValuePath) -> Self {
+        path.text
     }
 }

@@ -1,25 +1,19 @@
 //! The setting `alarm`: report the first violation of a criterion while the run is still open.
 
-use std::borrow::Cow;
 use std::fmt;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::{JsonSchema, Schema, json_schema};
 use serde::de::{self, MapAccess, Visitor, value::MapAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The form in which a violation is reported while the run is still open: an event, and on request
 /// also a score span.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+#[schemars(inline, description = "", transform = or_boolean)]
 pub struct Alarm {
-    /// True to send a score span, too.
+    /// Send a score span of the alarm, too.
     pub score_span: bool,
-}
-
-/// The field `alarm` written as a map.
-#[derive(Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-struct Settings {
-    score_span: bool,
 }
 
 /// Parses the field `alarm`; `false` means the same as an absent field.
@@ -43,46 +37,20 @@ impl<'de> Visitor<'de> for AlarmVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-        let Settings { score_span } = Settings::deserialize(MapAccessDeserializer::new(map))?;
-        Ok(Some(Alarm { score_span }))
+        Alarm::deserialize(MapAccessDeserializer::new(map)).map(Some)
     }
 }
 
 impl Serialize for Alarm {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if self.score_span {
-            Settings { score_span: true }.serialize(serializer)
+            Alarm::serialize(self, serializer)
         } else {
             serializer.serialize_bool(true)
         }
     }
 }
 
-impl JsonSchema for Alarm {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Alarm".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "anyOf": [
-                { "type": "boolean" },
-                {
-                    "type": "object",
-                    "properties": {
-                        "score_span": {
-                            "description": "Send a score span of the alarm, too.",
-                            "type": "boolean",
-                        },
-                    },
-                    "required": ["score_span"],
-                    "additionalProperties": false,
-                },
-            ],
-        })
-    }
+fn or_boolean(as_map: &mut Schema) {
+    *as_map = json_schema!({ "anyOf": [{ "type": "boolean" }, as_map] });
 }

@@ -6,10 +6,9 @@ mod expectation;
 mod invalid;
 mod selector;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -34,8 +33,9 @@ pub const EXPECTED: &str = "expect";
 pub const EXAMPLE: &str = "example";
 
 /// A registered criterion. Deserialising builds it; its revision is a digest of the canonical form.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(try_from = "WrittenCriterion")]
+#[schemars(with = "WrittenCriterion", description = "")]
 pub struct Criterion {
     /// Unique name.
     pub name: String,
@@ -151,7 +151,7 @@ impl WrittenCriterion {
                 .map(|error| error.below(&["evaluate"]))
                 .collect::<Vec<_>>()
         })?;
-        let threshold = evaluate.threshold(self.threshold.map(|threshold| threshold.0));
+        let threshold = evaluate.threshold(self.threshold);
         if self.alarm.is_some() {
             let error = match (self.scope, evaluate.watched()) {
                 (Scope::Agent, _) => Some(
@@ -188,7 +188,7 @@ impl WrittenCriterion {
             scope: self.scope,
             severity: self.severity,
             alarm: self.alarm,
-            ..Criterion::of_all(&self.name.0, evaluate, Some(threshold))
+            ..Criterion::of_all(&self.name, evaluate, Some(threshold))
         };
         criterion.revision = digest(json!(criterion));
         Ok(criterion)
@@ -225,22 +225,14 @@ fn sorted(value: Value) -> Value {
     }
 }
 
-impl JsonSchema for Criterion {
-    fn schema_name() -> Cow<'static, str> {
-        "Criterion".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        WrittenCriterion::json_schema(generator)
-    }
-}
-
 /// A criterion as it is written: a selector of trajectories, and an expectation.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WrittenCriterion {
     /// Unique name; shown in metrics, score spans and events.
-    name: Name,
+    #[serde(deserialize_with = "free_name")]
+    #[schemars(length(min = 1))]
+    name: String,
     /// A description for people.
     #[serde(default)]
     description: String,
@@ -261,77 +253,39 @@ pub struct WrittenCriterion {
     /// The expectation: one evaluator with its parameters.
     evaluate: WrittenEvaluator,
     /// The lowest score that passes; 1.0 if left out (`execution_order`: 0.5).
-    #[serde(default, deserialize_with = "written")]
-    #[schemars(with = "Threshold")]
-    threshold: Option<Threshold>,
+    #[serde(default, deserialize_with = "from_0_to_1")]
+    #[schemars(with = "f64", range(min = 0, max = 1))]
+    threshold: Option<f64>,
 }
 
-/// A name that is neither blank nor reserved.
-#[derive(Debug, Clone)]
-struct Name(String);
-
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        if name.trim().is_empty() {
-            return Err(D::Error::custom(
-                "a criterion needs a name that is not blank: metrics and score spans show it",
-            ));
-        }
-        let taken = [
-            (EXPECTED, "a run's own expectation (`spanscore.expect`)"),
-            (EXAMPLE, "an entry of an example file"),
-        ];
-        if let Some((_, whose)) = taken.iter().find(|(taken, _)| name == *taken) {
-            return Err(D::Error::custom(format_args!(
-                "a criterion is named `{name}`, a name that is reserved for {whose}: rename it"
-            )));
-        }
-        Ok(Self(name))
+/// Parses a name that is neither blank nor reserved.
+fn free_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    if name.trim().is_empty() {
+        return Err(D::Error::custom(
+            "a criterion needs a name that is not blank: metrics and score spans show it",
+        ));
+    }
+    let taken = [
+        (EXPECTED, "a run's own expectation (`spanscore.expect`)"),
+        (EXAMPLE, "an entry of an example file"),
+    ];
+    match taken.iter().find(|(taken, _)| name == *taken) {
+        Some((_, whose)) => Err(D::Error::custom(format_args!(
+            "a criterion is named `{name}`, a name that is reserved for {whose}: rename it"
+        ))),
+        None => Ok(name),
     }
 }
 
-impl JsonSchema for Name {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Name".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "minLength": 1 })
-    }
-}
-
-/// A number from 0 to 1.
-#[derive(Debug, Clone, Copy)]
-struct Threshold(f64);
-
-impl<'de> Deserialize<'de> for Threshold {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let threshold = f64::deserialize(deserializer)?;
-        if !(0.0..=1.0).contains(&threshold) {
-            return Err(D::Error::custom(format_args!(
-                "a threshold is a number from 0 to 1, since scores are; found {threshold}"
-            )));
-        }
-        Ok(Self(threshold))
-    }
-}
-
-impl JsonSchema for Threshold {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Threshold".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "number", "minimum": 0, "maximum": 1 })
+fn from_0_to_1<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let threshold = f64::deserialize(deserializer)?;
+    if (0.0..=1.0).contains(&threshold) {
+        Ok(Some(threshold))
+    } else {
+        Err(D::Error::custom(format_args!(
+            "a threshold is a number from 0 to 1, since scores are; found {threshold}"
+        )))
     }
 }
 
@@ -359,7 +313,7 @@ impl CriterionSeverity {
 }
 
 /// Scope of one evaluation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// The whole trace.
@@ -378,20 +332,6 @@ impl Scope {
             Self::Trace => "trace",
             Self::Agent => "agent",
             Self::Session => "session",
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Scope {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match String::deserialize(deserializer)?.as_str() {
-            "trace" => Ok(Self::Trace),
-            "agent" => Ok(Self::Agent),
-            "session" => Ok(Self::Session),
-            other => Err(D::Error::unknown_variant(
-                other,
-                &["trace", "agent", "session"],
-            )),
         }
     }
 }

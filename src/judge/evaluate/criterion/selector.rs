@@ -1,11 +1,10 @@
 //! Selects the trajectories to which a criterion applies, by globs over service, root, agent, calls
 //! and attributes.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::evaluate::parameters::optional::written;
@@ -88,8 +87,13 @@ impl Selector {
 }
 
 /// A pattern that must match the whole text: `*` matches any text, `?` one character.
-#[derive(Clone, PartialEq, Eq, Serialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(
+    description = "`*` matches any text, `?` one character; the whole text must match, \
+                   case-sensitively.",
+    extend("type" = ["string", "number", "boolean"])
+)]
 pub struct Glob(String);
 
 impl Glob {
@@ -153,20 +157,6 @@ impl de::Visitor<'_> for GlobVisitor {
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<Glob, E> {
         Ok(Glob(serde_json::Value::from(value).to_string()))
-    }
-}
-
-impl JsonSchema for Glob {
-    fn schema_name() -> Cow<'static, str> {
-        "Glob".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "description": "`*` matches any text, `?` one character; \
-                            the whole text must match, case-sensitively.",
-            "type": ["string", "number", "boolean"],
-        })
     }
 }
 

@@ -16,7 +16,6 @@ use std::borrow::Cow;
 use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use text::code;
 
@@ -58,6 +57,8 @@ macro_rules! evaluators {
         pub(super) enum Evidence {
             $($name(<$name as Evaluate>::Evidence),)+
         }
+
+        const NAMES: &[&str] = &[$($name::NAME,)+];
 
         impl Evaluator {
             /// Returns the name used in the configuration, in `spanscore.evaluator` and in jsonl
@@ -430,36 +431,7 @@ const SHORTCUTS_RAISE_NO_ALARM: &str = "an entry with `command` or `path` cannot
 
 /// Returns the static name of an evaluator; `None` if the name is unknown.
 pub fn evaluator_named(name: &str) -> Option<&'static str> {
-    let mut names: &'static [&'static str] = &[];
-    // Deserializing always fails, but serde passes the variant names first.
-    let _ = Evaluator::deserialize(VariantNames(&mut names));
-    names.iter().find(|known| **known == name).copied()
-}
-
-/// A deserializer that only stores the variant names of the enum.
-struct VariantNames<'a>(&'a mut &'static [&'static str]);
-
-impl<'de> Deserializer<'de> for VariantNames<'_> {
-    type Error = serde::de::value::Error;
-
-    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
-        Err(serde::de::Error::custom("shows variants only"))
-    }
-
-    fn deserialize_enum<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        variants: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Self::Error> {
-        *self.0 = variants;
-        self.deserialize_any(visitor)
-    }
-
-    serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
-        unit unit_struct newtype_struct seq tuple tuple_struct map struct identifier ignored_any
-    }
+    NAMES.iter().find(|known| **known == name).copied()
 }
 
 fn names_of(trajectory: &Trajectory) -> Vec<&str> {

@@ -11,7 +11,7 @@ use crate::evaluate::comparison::lcs::{self, Subsequence};
 use crate::evaluate::comparison::rows;
 use crate::evaluate::comparison::score::{Rendered, Score, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
-use crate::evaluate::parameters::names::NonEmptyNames;
+use crate::evaluate::parameters::names::{Names, at_least_one_name};
 use crate::extract::Trajectory;
 
 /// Were the tools called in the expected order?
@@ -52,7 +52,9 @@ use crate::extract::Trajectory;
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCallOrder {
     /// The expected names, in order.
-    pub tool_calls_order: NonEmptyNames,
+    #[serde(deserialize_with = "at_least_one_name")]
+    #[schemars(length(min = 1))]
+    pub tool_calls_order: Names,
     /// The orders must be equal.
     #[serde(default)]
     pub strict: bool,
@@ -70,7 +72,7 @@ impl Evaluate for ToolCallOrder {
     type Evidence = Matches;
 
     fn evaluate(&self, trajectory: &Trajectory, _: u64) -> Score<Matches> {
-        let expected = self.tool_calls_order.names();
+        let expected = &self.tool_calls_order;
         let actual = expected.ids_of(trajectory.tool_calls.iter().map(|call| &*call.name));
         let n_expected = expected.ids().len();
         let differs_for_good = self.strict && !trajectory.cut_short && actual != expected.ids();
@@ -91,7 +93,7 @@ impl Evaluate for ToolCallOrder {
     }
 
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
-        NamedTool::all_expected(self.tool_calls_order.names().to_strs())
+        NamedTool::all_expected(self.tool_calls_order.to_strs())
     }
 
     fn reads_order(&self) -> bool {
@@ -101,7 +103,7 @@ impl Evaluate for ToolCallOrder {
     fn report(&self, found: &Matches, judgement: &Judgement<'_>) -> Rendered {
         let pairs = found.as_deref().unwrap_or_default();
         let actual = names_of(judgement.trajectory);
-        let expected = self.tool_calls_order.names().to_strs();
+        let expected = self.tool_calls_order.to_strs();
         let alignment = Alignment {
             actual: &actual,
             expected: &expected,

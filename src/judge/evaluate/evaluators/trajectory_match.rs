@@ -110,51 +110,33 @@ pub struct TrajectoryMatch {
     /// The expected calls, in order.
     pub expected: Vec<ExpectedCall>,
     /// The score; set either `score` or `preset`.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "written")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "MatchScore")]
     pub score: Option<MatchScore>,
     /// The name of another tool's score; it sets all other fields except `expected`.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "written")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Preset")]
     pub preset: Option<Preset>,
     /// `precision`, `recall` and `f1` count pairs in order.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "written")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "bool")]
     pub ordered: Option<bool>,
     /// Further arguments are forbidden.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "written")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "bool")]
     pub exact_args: Option<bool>,
     /// True if failed calls also count.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "written")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "bool")]
     pub include_failed: Option<bool>,
     /// The calls that count as overlapping.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "written")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Concurrency")]
     pub concurrency: Option<Concurrency>,
 }
@@ -268,7 +250,7 @@ impl Evaluate for TrajectoryMatch {
     }
 
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
-        NamedTool::all_expected(self.expected.iter().map(ExpectedCall::name))
+        NamedTool::all_expected(self.expected.iter().map(|call| &*call.name))
     }
 
     fn reads_order(&self) -> bool {
@@ -277,7 +259,7 @@ impl Evaluate for TrajectoryMatch {
 
     fn report(&self, found: &Matched, judgement: &Judgement<'_>) -> Rendered {
         let score = self.mode().score;
-        let names: Vec<&str> = self.expected.iter().map(ExpectedCall::name).collect();
+        let names: Vec<&str> = self.expected.iter().map(|call| &*call.name).collect();
         let (mut rows, mut alignment) = (Vec::new(), Vec::new());
         let counts_extra = score.most_with_extra(1, found.n_expected) < 1.0;
         let counts_missing = match score {
@@ -379,7 +361,7 @@ impl TrajectoryMatch {
                  expected calls",
             ));
         }
-        let with_args = self.expected.iter().position(|call| call.args().is_some());
+        let with_args = self.expected.iter().position(|call| call.args.is_some());
         match with_args.filter(|_| !preset.mode().exact_args) {
             Some(at) => Err(FieldError::of_key(
                 &["expected", &at.to_string(), "args"],
@@ -455,10 +437,10 @@ impl TrajectoryMatch {
         let agreement = if mode.exact_args { Agreement::Equal } else { Agreement::Contained };
         let fits = self.expected.iter().map(|expected| {
             let fit = |call_idx: &usize| {
-                if *trajectory.tool_calls[*call_idx].name != *expected.name() {
+                if *trajectory.tool_calls[*call_idx].name != *expected.name {
                     return Tri::No;
                 }
-                match expected.args() {
+                match &expected.args {
                     None => Tri::Yes,
                     Some(args) => arguments::fit(args, *call_idx, captured, agreement),
                 }
@@ -511,14 +493,11 @@ impl TrajectoryMatch {
     fn fits(&self, counted: &Counted, at_least: Tri) -> Fits {
         let mut numbers: HashMap<&str, u32> = HashMap::new();
         let (mut kinds, mut calls): (Vec<u32>, Vec<Vec<u32>>) = Default::default();
-        let names_only = self
-            .expected
-            .iter()
-            .all(|expected| expected.args().is_none());
+        let names_only = self.expected.iter().all(|expected| expected.args.is_none());
         for (expected, fits) in self.expected.iter().zip(&counted.fits) {
             let next = calls.len() as u32;
             let kind =
-                if names_only { *numbers.entry(expected.name()).or_insert(next) } else { next };
+                if names_only { *numbers.entry(&expected.name).or_insert(next) } else { next };
             if kind == next {
                 let is_fitting = |call: &usize| {
                     let is_placed = at_least < Tri::Yes || !counted.is_unplaced[*call];

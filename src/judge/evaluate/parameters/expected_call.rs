@@ -1,35 +1,29 @@
 //! An expected call: the exact name and, optionally, the arguments.
 
-use std::borrow::Cow;
 use std::fmt;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::{JsonSchema, Schema, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, IntoDeserializer, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::field_aliases::Hinted;
 use super::optional::not_judged;
 
-/// An expected call, written as a map or as a plain text, which is the name.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(transparent)]
-pub struct ExpectedCall(NameAndArgs);
-
-/// An expected call. Google's ADK writes null for absent fields of its `FunctionCall`, so null
-/// counts as absent.
+/// An expected call, written as a map or as a plain text, which is the name. Google's ADK writes
+/// null for absent fields of its `FunctionCall`, so null counts as absent.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "ExpectedCall")]
-struct NameAndArgs {
+#[serde(remote = "Self", deny_unknown_fields)]
+#[schemars(transform = or_name)]
+pub struct ExpectedCall {
     /// The tool's name.
     #[serde(deserialize_with = "a_name")]
     #[schemars(length(min = 1))]
-    name: String,
+    pub(crate) name: String,
     /// Arguments that must be present and equal; any arguments if left out or null.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    args: Option<Map<String, Value>>,
+    pub(crate) args: Option<Map<String, Value>>,
     /// Not judged; must be null, as ADK exports it.
     #[serde(default, deserialize_with = "not_judged", skip_serializing)]
     id: (),
@@ -39,17 +33,6 @@ struct NameAndArgs {
     /// Not judged; must be null, as ADK exports it.
     #[serde(default, deserialize_with = "not_judged", skip_serializing)]
     will_continue: (),
-}
-
-impl ExpectedCall {
-    pub(crate) fn name(&self) -> &str {
-        &self.0.name
-    }
-
-    /// Returns the arguments; `None` if any arguments are allowed.
-    pub(crate) fn args(&self) -> Option<&Map<String, Value>> {
-        self.0.args.as_ref()
-    }
 }
 
 fn a_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
@@ -75,33 +58,26 @@ impl<'de> Deserialize<'de> for ExpectedCall {
 
             fn visit_str<E: Error>(self, name: &str) -> Result<ExpectedCall, E> {
                 let name = a_name(name.into_deserializer())?;
-                let call = NameAndArgs {
+                Ok(ExpectedCall {
                     name,
-                    ..NameAndArgs::default()
-                };
-                Ok(ExpectedCall(call))
+                    ..ExpectedCall::default()
+                })
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ExpectedCall, A::Error> {
-                let map = Hinted::new(MapAccessDeserializer::new(map));
-                NameAndArgs::deserialize(map).map(ExpectedCall)
+                ExpectedCall::deserialize(Hinted::new(MapAccessDeserializer::new(map)))
             }
         }
         deserializer.deserialize_any(CallVisitor)
     }
 }
 
-impl JsonSchema for ExpectedCall {
-    fn inline_schema() -> bool {
-        true
+impl Serialize for ExpectedCall {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        ExpectedCall::serialize(self, serializer)
     }
+}
 
-    fn schema_name() -> Cow<'static, str> {
-        "ExpectedCallOrName".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let name = generator.subschema_for::<String>();
-        json_schema!({ "anyOf": [name, generator.subschema_for::<NameAndArgs>()] })
-    }
+fn or_name(as_map: &mut Schema) {
+    *as_map = json_schema!({ "anyOf": [{ "type": "string" }, as_map] });
 }

@@ -1,9 +1,8 @@
 //! Whole numbers and durations used as limits.
 
-use std::borrow::Cow;
 use std::fmt;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -107,7 +106,8 @@ count!(
 );
 
 /// A duration above zero: `500ms`, `2s`, `15m`, `1h`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, JsonSchema)]
+#[schemars(inline, with = "String", extend("pattern" = "^[0-9]+ ?(ms|s|m|h)$"), description = "")]
 pub struct Period(std::time::Duration);
 
 impl Period {
@@ -171,19 +171,5 @@ impl<'de> Deserialize<'de> for Period {
 impl Serialize for Period {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
-    }
-}
-
-impl JsonSchema for Period {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Period".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^[0-9]+ ?(ms|s|m|h)$" })
     }
 }

@@ -1,10 +1,8 @@
 //! The scores of calls that are compared with expected calls, the formulas of these scores, and
 //! presets that reproduce the scores of other tools.
 
-use std::borrow::Cow;
-
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::evaluate::comparison::order::Concurrency;
 use crate::evaluate::comparison::score::all_or_nothing;
@@ -36,9 +34,34 @@ pub enum MatchScore {
     Edit,
 }
 
-/// A score of another tool, by its index in [`PRESETS`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Preset(usize);
+/// A score of another tool. Each preset agrees with its package's own function within 1e-12: uipath
+/// 2.14.44, pydantic-evals 2.62.0, agentevals 0.0.9, google-adk 2.13.0, deepeval 4.3.1,
+/// azure-ai-evaluation 1.18.10.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline, description = "")]
+pub enum Preset {
+    Uipath,
+    UipathStrict,
+    DeepevalOrdering,
+    DeepevalExact,
+    AzureExact,
+    AzureInOrder,
+    AzureAnyOrder,
+    AzurePrecision,
+    AzureRecall,
+    AzureF1,
+    PydanticExact,
+    PydanticInOrder,
+    PydanticAnyOrder,
+    AdkExact,
+    AdkInOrder,
+    AdkAnyOrder,
+    AgentevalsStrict,
+    AgentevalsUnordered,
+    AgentevalsSubset,
+    AgentevalsSuperset,
+}
 
 /// The settings, taken from the fields or from the preset.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +74,7 @@ pub(crate) struct Mode {
 }
 
 /// Returns the settings for a score that compares names only and orders calls by their starts.
-const fn plain(score: MatchScore) -> Mode {
+fn plain(score: MatchScore) -> Mode {
     Mode {
         score,
         ordered: false,
@@ -61,7 +84,7 @@ const fn plain(score: MatchScore) -> Mode {
     }
 }
 
-const fn without_failed(score: MatchScore, ordered: bool) -> Mode {
+fn without_failed(score: MatchScore, ordered: bool) -> Mode {
     Mode {
         ordered,
         include_failed: false,
@@ -69,67 +92,49 @@ const fn without_failed(score: MatchScore, ordered: bool) -> Mode {
     }
 }
 
-const fn exact_args(score: MatchScore) -> Mode {
+fn exact_args(score: MatchScore) -> Mode {
     Mode {
         exact_args: true,
         ..plain(score)
     }
 }
 
-/// Each preset agrees with its package's own function within 1e-12: uipath 2.14.44, pydantic-evals
-/// 2.62.0, agentevals 0.0.9, google-adk 2.13.0, deepeval 4.3.1, azure-ai-evaluation 1.18.10.
-const PRESETS: [(&str, Mode); 20] = [
-    ("uipath", plain(MatchScore::LcsRatio)),
-    ("uipath_strict", plain(MatchScore::Exact)),
-    ("deepeval_ordering", plain(MatchScore::LcsRatio)),
-    ("deepeval_exact", plain(MatchScore::Exact)),
-    ("azure_exact", plain(MatchScore::Exact)),
-    ("azure_in_order", plain(MatchScore::InOrder)),
-    ("azure_any_order", plain(MatchScore::Superset)),
-    ("azure_precision", plain(MatchScore::Precision)),
-    ("azure_recall", plain(MatchScore::Recall)),
-    ("azure_f1", plain(MatchScore::F1)),
-    ("pydantic_exact", without_failed(MatchScore::Exact, false)),
-    ("pydantic_in_order", without_failed(MatchScore::F1, true)),
-    ("pydantic_any_order", without_failed(MatchScore::F1, false)),
-    ("adk_exact", exact_args(MatchScore::Exact)),
-    ("adk_in_order", exact_args(MatchScore::InOrder)),
-    ("adk_any_order", exact_args(MatchScore::Superset)),
-    (
-        "agentevals_strict",
-        Mode {
-            concurrency: Concurrency::Reply,
-            ..exact_args(MatchScore::Exact)
-        },
-    ),
-    ("agentevals_unordered", exact_args(MatchScore::AnyOrder)),
-    ("agentevals_subset", exact_args(MatchScore::Subset)),
-    ("agentevals_superset", exact_args(MatchScore::Superset)),
-];
-
-/// The preset names for the error message; serde requires a static list.
-const PRESET_NAMES: [&str; PRESETS.len()] = {
-    let mut names = [""; PRESETS.len()];
-    let mut at = 0;
-    while at < names.len() {
-        names[at] = PRESETS[at].0;
-        at += 1;
-    }
-    names
-};
-
 impl Preset {
     pub(crate) fn mode(self) -> Mode {
-        PRESETS[self.0].1
-    }
-
-    fn as_str(self) -> &'static str {
-        PRESETS[self.0].0
+        match self {
+            Self::Uipath | Self::DeepevalOrdering => plain(MatchScore::LcsRatio),
+            Self::UipathStrict | Self::DeepevalExact | Self::AzureExact => plain(MatchScore::Exact),
+            Self::AzureInOrder => plain(MatchScore::InOrder),
+            Self::AzureAnyOrder => plain(MatchScore::Superset),
+            Self::AzurePrecision => plain(MatchScore::Precision),
+            Self::AzureRecall => plain(MatchScore::Recall),
+            Self::AzureF1 => plain(MatchScore::F1),
+            Self::PydanticExact => without_failed(MatchScore::Exact, false),
+            Self::PydanticInOrder => without_failed(MatchScore::F1, true),
+            Self::PydanticAnyOrder => without_failed(MatchScore::F1, false),
+            Self::AdkExact => exact_args(MatchScore::Exact),
+            Self::AdkInOrder => exact_args(MatchScore::InOrder),
+            Self::AdkAnyOrder | Self::AgentevalsSuperset => exact_args(MatchScore::Superset),
+            Self::AgentevalsStrict => Mode {
+                concurrency: Concurrency::Reply,
+                ..exact_args(MatchScore::Exact)
+            },
+            Self::AgentevalsUnordered => exact_args(MatchScore::AnyOrder),
+            Self::AgentevalsSubset => exact_args(MatchScore::Subset),
+        }
     }
 
     /// Returns true if the preset's package rejects an empty list of expected calls.
     pub(crate) fn refuses_nothing(self) -> bool {
-        self.as_str().starts_with("azure")
+        matches!(
+            self,
+            Self::AzureExact
+                | Self::AzureInOrder
+                | Self::AzureAnyOrder
+                | Self::AzurePrecision
+                | Self::AzureRecall
+                | Self::AzureF1
+        )
     }
 }
 
@@ -199,34 +204,5 @@ impl Mode {
             MatchScore::Precision | MatchScore::Recall | MatchScore::F1 => self.ordered,
             MatchScore::AnyOrder | MatchScore::Subset | MatchScore::Superset => false,
         }
-    }
-}
-
-impl<'de> Deserialize<'de> for Preset {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        let at = PRESET_NAMES.iter().position(|known| *known == name);
-        at.map(Self)
-            .ok_or_else(|| de::Error::unknown_variant(&name, &PRESET_NAMES))
-    }
-}
-
-impl Serialize for Preset {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.as_str().serialize(serializer)
-    }
-}
-
-impl JsonSchema for Preset {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Preset".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "enum": PRESET_NAMES })
     }
 }

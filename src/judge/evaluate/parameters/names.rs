@@ -3,22 +3,20 @@
 use std::fmt;
 
 use hashbrown::HashMap;
-use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use crate::evaluate::comparison::lcs::UNEXPECTED;
 
 /// Expected names, in order.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(from = "Vec<String>", into = "Vec<String>")]
+#[schemars(inline)]
 pub struct Names {
     names: Vec<String>,
     ids: Vec<u32>,
     index: HashMap<String, u32>,
 }
-
-/// Expected names, at least one.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NonEmptyNames(Names);
 
 // === impl Names ===
 
@@ -76,71 +74,22 @@ impl fmt::Debug for Names {
     }
 }
 
-impl<'de> Deserialize<'de> for Names {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Vec::<String>::deserialize(deserializer).map(Self::from)
+impl From<Names> for Vec<String> {
+    fn from(names: Names) -> Self {
+        names.names
     }
 }
 
-impl Serialize for Names {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.names.serialize(serializer)
+/// Parses an order, which needs at least one name.
+pub(crate) fn at_least_one_name<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Names, D::Error> {
+    let names = Names::deserialize(deserializer)?;
+    if names.as_slice().is_empty() {
+        return Err(D::Error::custom(
+            "an order needs at least one name; to expect that nothing is called, use \
+             `execution_order: { expected_output: [], should_exact_match: true }`",
+        ));
     }
-}
-
-impl JsonSchema for Names {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Names".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        Vec::<String>::json_schema(generator)
-    }
-}
-
-// === impl NonEmptyNames ===
-
-impl NonEmptyNames {
-    pub fn names(&self) -> &Names {
-        &self.0
-    }
-}
-
-impl<'de> Deserialize<'de> for NonEmptyNames {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let names = Names::deserialize(deserializer)?;
-        if names.as_slice().is_empty() {
-            return Err(D::Error::custom(
-                "an order needs at least one name; to expect that nothing is called, use \
-                 `execution_order: { expected_output: [], should_exact_match: true }`",
-            ));
-        }
-        Ok(Self(names))
-    }
-}
-
-impl Serialize for NonEmptyNames {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
-    }
-}
-
-impl JsonSchema for NonEmptyNames {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "NonEmptyNames".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let mut schema = Vec::<String>::json_schema(generator);
-        schema.insert("minItems".to_owned(), 1.into());
-        schema
-    }
+    Ok(names)
 }

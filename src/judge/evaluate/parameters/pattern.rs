@@ -2,7 +2,6 @@
 //! stores its text; [`PatternCompiler`] compiles it later, under limits for the pattern's source: a
 //! file or a request.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use regex::{Regex, RegexBuilder};
@@ -10,8 +9,8 @@ use regex_syntax::ast::{
     self, AssertionKind, Ast, ClassPerlKind, ClassSetItem, ErrorKind, RepetitionKind,
     RepetitionRange, Visitor,
 };
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// Maximum bytes of automaton states that a search caches. A search that needs more clears the
 /// cache and continues, slower but still in linear time.
@@ -28,7 +27,13 @@ const MAX_NESTING: u32 = 100;
 /// byte of a character. So we parse the pattern and write out the ASCII classes: `\d` becomes
 /// `[0-9]`. One exception remains: `(?i)[\w]` also matches `ſ` and the Kelvin sign, which case-fold
 /// to `s` and `k`.
-#[derive(Clone)]
+#[derive(Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(from = "String", into = "String")]
+#[schemars(
+    description = "An unanchored regular expression in the syntax of the `regex` crate; \
+                          \\d, \\w and \\b are ASCII, \\s is Unicode white space; \
+                          no look-around, no back-references."
+)]
 pub struct Pattern {
     source: String,
     /// `None` until [`PatternCompiler`] compiles the pattern's evaluator.
@@ -476,30 +481,9 @@ impl From<String> for Pattern {
     }
 }
 
-impl<'de> Deserialize<'de> for Pattern {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(Self::from)
-    }
-}
-
-impl Serialize for Pattern {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.source.serialize(serializer)
-    }
-}
-
-impl JsonSchema for Pattern {
-    fn schema_name() -> Cow<'static, str> {
-        "Pattern".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "description": "An unanchored regular expression in the syntax of the `regex` crate; \
-                            \\d, \\w and \\b are ASCII, \\s is Unicode white space; \
-                            no look-around, no back-references.",
-            "type": "string",
-        })
+impl From<Pattern> for String {
+    fn from(pattern: Pattern) -> Self {
+        pattern.source
     }
 }
 
