@@ -9,7 +9,7 @@ use super::arguments::{self, Agreement, ArgsDifference};
 use super::bipartite::Bipartite;
 use super::captured::{CapturedValues, Known, Tri};
 use super::rows::{AlignmentRow, RowKind};
-use super::score::{Explain, Rendered, Score, all_or_nothing};
+use super::score::{Explain, Judgement, Rendered, Score, all_or_nothing};
 use crate::extract::Trajectory;
 
 /// Maximum number of unmet expectations that a text describes.
@@ -133,12 +133,12 @@ pub(crate) struct ExpectedCalls<'e> {
 impl ExpectedCalls<'_> {
     /// Returns the share of expectations that a maximum matching meets; with `strict`, 1 or 0. If
     /// nothing is expected, the score is 1 if nothing was called, else 0.
-    pub(crate) fn evaluate(&self, trajectory: &Trajectory) -> Score<Assignment> {
+    pub(crate) fn evaluate(&self, trajectory: &Trajectory) -> (Score, Assignment) {
         let n_expected = self.calls.len();
         if n_expected == 0 {
             let value = all_or_nothing(trajectory.tool_calls.is_empty());
             let least = if trajectory.cut_short { 0.0 } else { value };
-            return Score::between(value, least, value, Assignment::default());
+            return (Score::between(value, least, value), Assignment::default());
         }
         let mut captured = CapturedValues::new(trajectory);
         let calls = self.assigned_calls(&mut captured, Tri::Yes);
@@ -163,10 +163,12 @@ impl ExpectedCalls<'_> {
             nearest: self.nearest(&calls, &mut captured),
             is_met: calls.iter().map(Option::is_some).collect(),
         };
-        let mut score = Score::between(now, now, most, assignment);
-        score.missing = missing;
-        score.n_expected = n_expected;
-        score
+        let score = Score {
+            missing,
+            n_expected,
+            ..Score::between(now, now, most)
+        };
+        (score, assignment)
     }
 
     /// Returns the call that a maximum matching assigns to each expectation. A call fits if
@@ -216,11 +218,15 @@ impl ExpectedCalls<'_> {
     pub(crate) fn report(
         &self,
         found: &Assignment,
-        trajectory: &Trajectory,
-        explain: &Explain,
-        with_rows: bool,
+        judgement: &Judgement<'_>,
         justification: &str,
     ) -> Rendered {
+        let Judgement {
+            trajectory,
+            explain,
+            with_rows,
+            ..
+        } = *judgement;
         let mut captured = CapturedValues::new(trajectory);
         // The evidence does not store the assignment. It is computed again, but only if rows or
         // values show it.

@@ -290,19 +290,20 @@ impl<'a> CapturedValues<'a> {
         self.missing.cut = self.missing.cut.or(Some(call_idx));
     }
 
-    pub(crate) fn error(&mut self, call_idx: usize) -> Known<bool> {
+    /// Returns whether the call failed.
+    pub(crate) fn error(&mut self, call_idx: usize) -> Tri {
         let trajectory = self.trajectory;
         let call = &trajectory.tool_calls[call_idx];
         if trajectory.from_messages && call.uncertainty.error {
             self.missing.only_messages = true;
-            return Known::Unknown;
+            return Tri::Maybe;
         }
         // The rest of a cut trace may contain the end of this span, or other attempts of this call.
         if trajectory.cut_short && (call.partial || call.uncertainty.error) {
-            self.missing.cut = self.missing.cut.or(Some(call_idx));
-            return Known::Unknown;
+            self.note_cut(call_idx);
+            return Tri::Maybe;
         }
-        Known::Value(call.error)
+        Tri::from(call.error)
     }
 
     pub(crate) fn trajectory(&self) -> &'a Trajectory {

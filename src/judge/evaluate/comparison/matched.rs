@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use text::Clean;
 
+use super::rows::RowKind;
 use crate::extract::ToolCall;
 
 /// Maximum number of entries that are stored.
@@ -11,20 +12,8 @@ const MAX_KEPT: usize = 10_000;
 /// Maximum number of entries that a text shows.
 const MAX_SHOWN: usize = 16;
 
-/// The outcome for an expected call or for a call that was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum EntryKind {
-    Match,
-    Missing,
-    Extra,
-    /// Expected and made, but out of order.
-    Moved,
-    /// A call that was made instead of the expected call.
-    Substituted,
-}
-
-/// One entry of an alignment: an expected call, a call (an index in the trajectory), or both.
-pub(crate) type AlignedEntry = (EntryKind, Option<usize>, Option<usize>);
+/// One entry of an alignment: `Match`, `Missing`, `Extra`, `Moved` or `Replaced`; an expected call, a call (an index in the trajectory), or both.
+pub(crate) type AlignedEntry = (RowKind, Option<usize>, Option<usize>);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct Matched {
@@ -43,7 +32,7 @@ impl Matched {
         let n_changes = self
             .entries
             .iter()
-            .filter(|(kind, ..)| *kind != EntryKind::Match)
+            .filter(|(kind, ..)| *kind != RowKind::Match)
             .count();
         self.n_expected.max(self.n_calls).saturating_sub(n_changes)
     }
@@ -59,17 +48,17 @@ pub(crate) fn alignment(
     finds_moved: bool,
     fits: impl Fn(usize, usize) -> bool,
 ) -> Vec<AlignedEntry> {
-    let mut partner: Vec<Option<(EntryKind, usize)>> = vec![None; n_expected];
+    let mut partner: Vec<Option<(RowKind, usize)>> = vec![None; n_expected];
     let mut is_paired = vec![false; calls.len()];
-    let of_kind = |pairs: &[(usize, usize)], kind| -> Vec<(usize, usize, EntryKind)> {
+    let of_kind = |pairs: &[(usize, usize)], kind| -> Vec<(usize, usize, RowKind)> {
         pairs
             .iter()
             .map(|&(expected, call)| (expected, call, kind))
             .collect()
     };
-    let all = of_kind(pairs, EntryKind::Match)
+    let all = of_kind(pairs, RowKind::Match)
         .into_iter()
-        .chain(of_kind(substituted, EntryKind::Substituted));
+        .chain(of_kind(substituted, RowKind::Replaced));
     for (expected, call, kind) in all {
         partner[expected] = Some((kind, call));
         is_paired[call] = true;
@@ -84,16 +73,16 @@ pub(crate) fn alignment(
     for expected in unpaired {
         let free = (0..calls.len()).find(|&call| !is_paired[call] && fits(expected, call));
         if let Some(call) = free {
-            partner[expected] = Some((EntryKind::Moved, call));
+            partner[expected] = Some((RowKind::Moved, call));
             is_paired[call] = true;
         }
     }
     let mut entries = Vec::with_capacity(n_expected + calls.len());
     let mut extras = (0..calls.len()).filter(|call| !is_paired[*call]).peekable();
-    let extra = |call: usize| (EntryKind::Extra, None, Some(calls[call]));
+    let extra = |call: usize| (RowKind::Extra, None, Some(calls[call]));
     for (expected, partner) in partner.iter().enumerate() {
         match *partner {
-            None => entries.push((EntryKind::Missing, Some(expected), None)),
+            None => entries.push((RowKind::Missing, Some(expected), None)),
             Some((kind, call)) => {
                 while let Some(before) = extras.next_if(|extra| *extra < call) {
                     entries.push(extra(before));
@@ -105,16 +94,6 @@ pub(crate) fn alignment(
     entries.extend(extras.map(extra));
     entries.truncate(MAX_KEPT);
     entries
-}
-
-pub(crate) fn kind_text(kind: EntryKind) -> &'static str {
-    match kind {
-        EntryKind::Match => "match",
-        EntryKind::Missing => "missing",
-        EntryKind::Extra => "extra",
-        EntryKind::Moved => "moved",
-        EntryKind::Substituted => "substituted",
-    }
 }
 
 /// Returns text such as "f1 0.75: 3 of 4 expected calls among 4 made. Alignment …", and the calls
@@ -129,7 +108,7 @@ pub(crate) fn words(
     let matches = found
         .entries
         .iter()
-        .filter(|(kind, ..)| *kind == EntryKind::Match);
+        .filter(|(kind, ..)| *kind == RowKind::Match);
     let n_matched = found.n_matched.unwrap_or_else(|| matches.count());
     let mut text = format!(
         "{score} {rounded}: {n_matched} of {} expected {} among {} made",
@@ -140,7 +119,7 @@ pub(crate) fn words(
     if found.fell_back {
         text.push_str(" (too many calls at one time: compared in the order of their starts)");
     }
-    let is_whole = |entry: &AlignedEntry| entry.0 == EntryKind::Match;
+    let is_whole = |entry: &AlignedEntry| entry.0 == RowKind::Match;
     let Some(first) = found.entries.iter().position(|entry| !is_whole(entry)) else {
         return (text, Vec::new());
     };
@@ -162,11 +141,11 @@ pub(crate) fn words(
         Clean(at.and_then(|at| expected.get(at)).copied().unwrap_or("")).to_string()
     };
     let entries = shown.iter().map(|(kind, at, call)| match kind {
-        EntryKind::Match => name(call),
-        EntryKind::Missing => format!("-{}", asked(at)),
-        EntryKind::Extra => format!("+{}", name(call)),
-        EntryKind::Moved => format!("~{}", name(call)),
-        EntryKind::Substituted => format!("-{} +{}", asked(at), name(call)),
+        RowKind::Match => name(call),
+        RowKind::Missing => format!("-{}", asked(at)),
+        RowKind::Extra => format!("+{}", name(call)),
+        RowKind::Moved => format!("~{}", name(call)),
+        _ => format!("-{} +{}", asked(at), name(call)),
     });
     text.push_str(&entries.collect::<Vec<_>>().join(", "));
     let n_more = found.entries.len() - start - shown.len();

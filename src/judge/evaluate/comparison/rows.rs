@@ -8,7 +8,7 @@ pub(crate) const MAX_ROWS: usize = 2_000;
 const MAX_CALLS: usize = 100;
 
 /// The result for an expectation, or for an unexpected call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowKind {
     /// Expected and called, or a satisfied rule or limit.

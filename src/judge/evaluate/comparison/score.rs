@@ -8,6 +8,7 @@ use text::abbreviated;
 
 use super::rows::AlignmentRow;
 use super::value_path::ValuePath;
+use crate::extract::Trajectory;
 
 /// The label of a score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -87,9 +88,10 @@ pub struct EvaluationError {
     pub message: String,
 }
 
-/// The result of an evaluator for one trajectory, before the threshold is applied.
-#[derive(Debug)]
-pub(crate) struct Score<E> {
+/// The result of an evaluator for one trajectory, before the threshold is applied. (The evidence,
+/// from which the explanation is rendered later, is separate.)
+#[derive(Debug, Default)]
+pub(crate) struct Score {
     /// The score from 0 to 1 for the trajectory as it is. Missing evidence counts as no match.
     pub(crate) value: f64,
     /// The lowest value that the missing evidence and the rest of a cut trace could cause.
@@ -106,46 +108,46 @@ pub(crate) struct Score<E> {
     pub(crate) n_expected: usize,
     /// The units of work spent on searching texts with patterns.
     pub(crate) searched: u64,
-    /// The facts from which the explanation is rendered later.
-    pub(crate) evidence: E,
 }
 
-impl<E> Score<E> {
-    pub(crate) fn between(value: f64, least: f64, most: f64, evidence: E) -> Self {
+impl Score {
+    pub(crate) fn between(value: f64, least: f64, most: f64) -> Self {
         Self {
             value,
             least,
             most,
-            fault: None,
-            may_fault: false,
-            missing: Missing::default(),
-            unusable: None,
-            paths: PathsSeen::default(),
-            n_expected: 0,
-            searched: 0,
-            evidence,
+            ..Self::default()
         }
     }
 
-    pub(crate) fn map<T>(self, wrap: impl FnOnce(E) -> T) -> Score<T> {
-        Score {
-            value: self.value,
-            least: self.least,
-            most: self.most,
-            fault: self.fault,
-            may_fault: self.may_fault,
-            missing: self.missing,
-            unusable: self.unusable,
-            paths: self.paths,
-            n_expected: self.n_expected,
-            searched: self.searched,
-            evidence: wrap(self.evidence),
-        }
+    /// Returns the score of two orders that are too long to align. The score is open unless the
+    /// orders must be equal and certainly differ.
+    pub(crate) fn unaligned(n_expected: usize, differ: bool) -> Self {
+        let mut score = Self::between(0.0, 0.0, all_or_nothing(!differ));
+        score.missing.too_much = !differ;
+        score.n_expected = n_expected;
+        score
     }
 }
 
 pub(crate) fn all_or_nothing(holds: bool) -> f64 {
     f64::from(u8::from(holds))
+}
+
+/// The judgement whose evidence is rendered.
+#[derive(Clone, Copy)]
+pub(crate) struct Judgement<'a> {
+    pub(crate) trajectory: &'a Trajectory,
+    pub(crate) verdict: Verdict,
+    pub(crate) explain: &'a Explain,
+    /// True to render rows, which are read only when somebody inspects one run.
+    pub(crate) with_rows: bool,
+}
+
+impl Judgement<'_> {
+    pub(crate) fn rows(&self, make: impl FnOnce() -> Vec<AlignmentRow>) -> Vec<AlignmentRow> {
+        if self.with_rows { make() } else { Vec::new() }
+    }
 }
 
 /// A judgement in the form that outputs show.
@@ -159,17 +161,6 @@ pub(crate) struct Rendered {
     /// The evaluator's details, a JSON object. Fields that a reproduced evaluator of another tool
     /// also has keep that evaluator's names.
     pub(crate) details: Value,
-}
-
-impl<E> Score<Option<E>> {
-    /// Returns the score of two orders that are too long to align. The score is open unless the
-    /// orders must be equal and certainly differ.
-    pub(crate) fn unaligned(n_expected: usize, differ: bool) -> Self {
-        let mut score = Self::between(0.0, 0.0, all_or_nothing(!differ), None);
-        score.missing.too_much = !differ;
-        score.n_expected = n_expected;
-        score
-    }
 }
 
 /// A call that lacks a value that the criterion reads. The rest of a cut trace cannot supply it.

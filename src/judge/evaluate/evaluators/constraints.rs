@@ -5,18 +5,16 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::json;
 use text::{code, counted};
 
-use super::{
-    Evaluate, FollowedPath, Judgement, NamedTool, SHORTCUTS_RAISE_NO_ALARM, ToolName, WatchedCalls,
-};
+use super::{Evaluate, FollowedPath, NamedTool, SHORTCUTS_RAISE_NO_ALARM, ToolName, WatchedCalls};
 use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
 use crate::evaluate::comparison::order::Concurrency;
 use crate::evaluate::comparison::rows::AlignmentRow;
-use crate::evaluate::comparison::score::{Rendered, Score};
+use crate::evaluate::comparison::score::{Judgement, Rendered, Score};
 use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader, Calls};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::pattern::PlacedPattern;
 use crate::evaluate::parameters::rule::{Rule, TotalOf};
-use crate::evaluate::parameters::shown_values::{ExplainContext, ShownValues};
+use crate::evaluate::parameters::shown_values::ShownValues;
 use crate::evaluate::rules::activations::{Breach, NearMiss, RuleFound};
 use crate::evaluate::rules::judged::{RuleJudge, most_after_violation};
 use crate::evaluate::rules::rule_explanation;
@@ -182,7 +180,7 @@ const MAX_SEARCH_FOR_TEXT: u64 = MAX_SEARCH / 8;
 fn values_of(
     rule: &Rule,
     found: &RuleFound,
-    context: ExplainContext<'_>,
+    context: &Judgement<'_>,
     reader: &mut CallReader<'_>,
 ) -> ([ShownValues; 2], String) {
     let [mut values, mut of_nearest] = [ShownValues::default(), ShownValues::default()];
@@ -248,21 +246,21 @@ impl Evaluate for Constraints {
 
     type Evidence = Vec<RuleFound>;
 
-    fn evaluate(&self, trajectory: &Trajectory, max_search: u64) -> Score<Vec<RuleFound>> {
+    fn evaluate(&self, trajectory: &Trajectory, max_search: u64) -> (Score, Vec<RuleFound>) {
         let mut judge = RuleJudge::new(trajectory, self.concurrency, max_search);
         let (mut sums, mut found) = ([0.0; 3], Vec::with_capacity(self.rules.len()));
         for rule in &self.rules {
-            let (share, of_rule) = judge.judge(rule);
-            for (sum, share) in sums.iter_mut().zip(share.of_all()) {
+            let (shares, of_rule) = judge.judge(rule);
+            for (sum, share) in sums.iter_mut().zip(shares) {
                 *sum += share;
             }
             found.push(of_rule);
         }
         let [value, least, most] = sums.map(|sum| self.mean(sum));
-        let mut score = Score::between(value, least, most, found);
+        let mut score = Score::between(value, least, most);
         score.read_by(judge.reader, &self.paths());
         score.may_fault = trajectory.cut_short && self.reads_shortcut();
-        score
+        (score, found)
     }
 
     fn watched(&self) -> Result<WatchedCalls, String> {
@@ -336,11 +334,10 @@ impl Evaluate for Constraints {
         let (mut rows, mut rules) = (Vec::new(), Vec::new());
         let (mut violations, mut offending) = (Vec::new(), Vec::new());
         for (rule, found) in self.rules.iter().zip(found) {
-            let context = judgement.context();
-            let mut reader = CallReader::new(context.trajectory, MAX_SEARCH_FOR_TEXT);
+            let mut reader = CallReader::new(judgement.trajectory, MAX_SEARCH_FOR_TEXT);
             let captured = &mut reader.captured;
-            let mut violation = rule_explanation::violation(rule, found, context, captured);
-            let ([values, nearest], shown) = values_of(rule, found, context, &mut reader);
+            let mut violation = rule_explanation::violation(rule, found, judgement, captured);
+            let ([values, nearest], shown) = values_of(rule, found, judgement, &mut reader);
             violation
                 .iter_mut()
                 .for_each(|sentence| sentence.push_str(&shown));
@@ -388,7 +385,7 @@ impl Evaluate for Constraints {
                 details["path"] = json!(of);
                 details["max"] = json!(max);
                 if let Some((_, Breach::Total { sum, .. })) = &found.first
-                    && context.explain.values
+                    && judgement.explain.values
                 {
                     details["sum"] = json!(sum);
                 }

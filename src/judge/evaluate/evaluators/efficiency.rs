@@ -5,14 +5,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 use text::{code, counted, duration_text};
 
-use super::{Evaluate, FollowedPath, Judgement, NamedTool, ToolName, WatchedCalls};
+use super::{Evaluate, FollowedPath, NamedTool, ToolName, WatchedCalls};
 use crate::evaluate::comparison::alignment::times;
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::comparison::rows::AlignmentRow;
-use crate::evaluate::comparison::score::{Rendered, Score};
-use crate::evaluate::parameters::call_pattern::{Entry, Ignored};
+use crate::evaluate::comparison::score::{Judgement, Rendered, Score};
+use crate::evaluate::parameters::call_pattern::{
+    CallPattern, ignored, ignored_schema, list_patterns_mut, list_warnings,
+};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
-use crate::evaluate::parameters::limits::{Most, Period};
+use crate::evaluate::parameters::limits::{Period, limit};
 use crate::evaluate::parameters::optional::written;
 use crate::evaluate::parameters::pattern::{FieldError, PlacedPattern};
 use crate::evaluate::rules::effort::{EffortLook, Limit, LimitFound};
@@ -88,48 +90,49 @@ use crate::extract::Trajectory;
 #[serde(default, remote = "Self", deny_unknown_fields)]
 pub struct Efficiency {
     /// Maximum number of calls.
-    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Most")]
-    pub max_calls: Option<Most>,
+    #[serde(deserialize_with = "limit", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32")]
+    pub max_calls: Option<u32>,
     /// Maximum number of calls that failed.
-    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Most")]
-    pub max_errors: Option<Most>,
+    #[serde(deserialize_with = "limit", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32")]
+    pub max_errors: Option<u32>,
     /// Maximum number of retries of one call.
-    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Most")]
-    pub max_retries: Option<Most>,
+    #[serde(deserialize_with = "limit", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32")]
+    pub max_retries: Option<u32>,
     /// Maximum number of times that a call or a block of calls is immediately repeated.
-    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Most")]
-    pub max_repeats: Option<Most>,
+    #[serde(deserialize_with = "limit", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32")]
+    pub max_repeats: Option<u32>,
     /// Maximum number of calls that repeat an earlier call.
-    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Most")]
-    pub max_duplicates: Option<Most>,
+    #[serde(deserialize_with = "limit", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32")]
+    pub max_duplicates: Option<u32>,
     /// Maximum duration.
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Period")]
     pub max_duration: Option<Period>,
     /// Maximum number of model calls.
-    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Most")]
-    pub max_model_calls: Option<Most>,
+    #[serde(deserialize_with = "limit", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32")]
+    pub max_model_calls: Option<u32>,
     /// Maximum number of tokens that models read.
-    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Most")]
-    pub max_input_tokens: Option<Most>,
+    #[serde(deserialize_with = "limit", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32")]
+    pub max_input_tokens: Option<u32>,
     /// Maximum number of tokens that models write.
-    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Most")]
-    pub max_output_tokens: Option<Most>,
+    #[serde(deserialize_with = "limit", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32")]
+    pub max_output_tokens: Option<u32>,
     /// Maximum number of tokens that models read and write together.
-    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Most")]
-    pub max_tokens: Option<Most>,
+    #[serde(deserialize_with = "limit", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32")]
+    pub max_tokens: Option<u32>,
     /// Calls that do not count.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub ignore: Vec<Entry<Ignored>>,
+    #[serde(deserialize_with = "ignored", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "ignored_schema")]
+    pub ignore: Vec<CallPattern>,
 }
 
 read_with_hints!(Efficiency);
@@ -139,31 +142,28 @@ impl Evaluate for Efficiency {
 
     type Evidence = Vec<LimitFound>;
 
-    fn evaluate(&self, trajectory: &Trajectory, max_search: u64) -> Score<Vec<LimitFound>> {
+    fn evaluate(&self, trajectory: &Trajectory, max_search: u64) -> (Score, Vec<LimitFound>) {
         let mut look = EffortLook::new(&self.ignore, trajectory, max_search);
-        let mut found = Vec::new();
-        for (limit, most) in self.of_calls() {
-            found.extend(most.map(|Most(most)| look.judge(limit, most)));
-        }
-        if let Some(most) = self.max_duration {
-            found.push(look.duration(most));
-        }
-        for (limit, most) in self.of_models() {
-            found.extend(most.map(|Most(most)| look.of_models(limit, most)));
-        }
+        let limits = self.limits();
+        let found: Vec<LimitFound> = limits
+            .map(|(limit, most)| look.judge(limit, most))
+            .collect();
         let share = |is: &dyn Fn(&LimitFound) -> bool| {
             found.iter().filter(|found| is(found)).count() as f64 / found.len().max(1) as f64
         };
         let least = share(&|found| found.kept == Tri::Yes);
         let most = share(&|found| found.kept != Tri::No);
-        let value = share(&|found| self.is_kept_so_far(found));
-        let mut score = Score::between(value, least, most, found);
+        let value = share(&|found| match (found.kept, found.actual) {
+            (Tri::Maybe, Some(actual)) => actual <= found.most,
+            (kept, _) => kept == Tri::Yes,
+        });
+        let mut score = Score::between(value, least, most);
         score.read_by(look.reader, &self.paths());
-        score
+        (score, found)
     }
 
     fn check(&self) -> Result<(), FieldError> {
-        match self.n_limits() {
+        match self.limits().count() {
             0 => Err(FieldError::of_key(
                 &[],
                 "there is no limit: write at least one, such as `max_calls: 20`",
@@ -173,8 +173,8 @@ impl Evaluate for Efficiency {
     }
 
     fn warnings(&self) -> Vec<String> {
-        let mut warnings = Entry::warnings("ignore", &self.ignore);
-        if let (Some(Most(total)), Some(Most(input))) = (self.max_tokens, self.max_input_tokens)
+        let mut warnings = list_warnings("ignore", &self.ignore);
+        if let (Some(total), Some(input)) = (self.max_tokens, self.max_input_tokens)
             && total < input
         {
             warnings.push(format!(
@@ -186,9 +186,10 @@ impl Evaluate for Efficiency {
     }
 
     fn watched(&self) -> Result<WatchedCalls, String> {
-        let on_calls = [self.max_calls, self.max_errors, self.max_duplicates];
-        let n_on_calls = on_calls.iter().flatten().count();
-        let n_on_models = self.of_models().iter().filter(|it| it.1.is_some()).count();
+        let n_of = |is: fn(Limit) -> bool| self.limits().filter(|(limit, _)| is(*limit)).count();
+        let n_on_models = n_of(Limit::is_on_models);
+        let n_on_calls = n_of(Limit::stays_exceeded) - n_on_models;
+        let n_limits = self.limits().count();
         if n_on_calls + n_on_models == 0 {
             return Err(
                 "limits on retries, repeats and the duration cannot be: they are certain only \
@@ -199,26 +200,26 @@ impl Evaluate for Efficiency {
         Ok(WatchedCalls {
             names: if n_on_calls > 0 { None } else { Some(Vec::new()) },
             models: n_on_models > 0,
-            most: (self.n_limits() - n_on_calls - n_on_models) as f64 / self.n_limits() as f64,
+            most: (n_limits - n_on_calls - n_on_models) as f64 / n_limits as f64,
         })
     }
 
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
         let ignored = self.ignore.iter();
         ignored
-            .map(|entry| NamedTool {
-                name: ToolName::Of(&entry.pattern),
+            .map(|pattern| NamedTool {
+                name: ToolName::Of(pattern),
                 is_expected: false,
             })
             .collect()
     }
 
     fn paths(&self) -> Vec<FollowedPath<'_>> {
-        FollowedPath::of_conditions(self.ignore.iter().map(|entry| &entry.pattern)).collect()
+        FollowedPath::of_conditions(self.ignore.iter()).collect()
     }
 
     fn reads_models(&self) -> bool {
-        self.of_models().iter().any(|(_, most)| most.is_some())
+        self.limits().any(|(limit, _)| limit.is_on_models())
     }
 
     fn reads_order(&self) -> bool {
@@ -229,7 +230,7 @@ impl Evaluate for Efficiency {
         let mut limits = Map::new();
         let (mut rows, mut broken, mut offending) = (Vec::new(), Vec::new(), Vec::new());
         for found in found {
-            let most = self.most(found.limit);
+            let most = found.most;
             let (word, unit) = (found.limit.as_str(), found.limit.unit());
             let mut limit = json!({
                 "limit": most,
@@ -244,14 +245,12 @@ impl Evaluate for Efficiency {
             }
             limits.insert(word.to_owned(), limit);
             let what = word.trim_start_matches("max_").replace('_', " ");
-            let row = AlignmentRow::kept(
-                found.kept.known(),
-                format!("at most {}{unit} {what}", most.unwrap_or_default()),
-            );
+            let row =
+                AlignmentRow::kept(found.kept.known(), format!("at most {most}{unit} {what}"));
             let row = row.of(found.calls.iter().copied());
             rows.push(match (found.kept, found.actual) {
                 (Tri::No, _) => {
-                    let sentence = self.sentence(found, judgement.trajectory);
+                    let sentence = sentence(found, judgement.trajectory);
                     broken.push(sentence.clone());
                     offending.extend(&found.calls);
                     row.noting(sentence)
@@ -274,150 +273,126 @@ impl Evaluate for Efficiency {
     }
 
     fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
-        Entry::patterns_mut(&["efficiency", "ignore"], &mut self.ignore)
+        list_patterns_mut(&["efficiency", "ignore"], &mut self.ignore)
     }
 }
 
 impl Efficiency {
-    fn n_limits(&self) -> usize {
-        let numbers = self.of_calls().into_iter().chain(self.of_models());
-        numbers.filter(|(_, most)| most.is_some()).count()
-            + usize::from(self.max_duration.is_some())
+    /// Returns the limits that are set, in the order of [`Limit`], with their values.
+    fn limits(&self) -> impl Iterator<Item = (Limit, u64)> {
+        let number = |most: Option<u32>| most.map(u64::from);
+        let limits = [
+            (Limit::Calls, number(self.max_calls)),
+            (Limit::Errors, number(self.max_errors)),
+            (Limit::Retries, number(self.max_retries)),
+            (Limit::Repeats, number(self.max_repeats)),
+            (Limit::Duplicates, number(self.max_duplicates)),
+            (Limit::Duration, self.max_duration.map(Period::millis)),
+            (Limit::ModelCalls, number(self.max_model_calls)),
+            (Limit::InputTokens, number(self.max_input_tokens)),
+            (Limit::OutputTokens, number(self.max_output_tokens)),
+            (Limit::Tokens, number(self.max_tokens)),
+        ];
+        let limits = limits.into_iter();
+        limits.filter_map(|(limit, most)| Some((limit, most?)))
     }
+}
 
-    fn of_calls(&self) -> [(Limit, Option<Most>); 5] {
-        [
-            (Limit::Calls, self.max_calls),
-            (Limit::Errors, self.max_errors),
-            (Limit::Retries, self.max_retries),
-            (Limit::Repeats, self.max_repeats),
-            (Limit::Duplicates, self.max_duplicates),
-        ]
-    }
-
-    fn of_models(&self) -> [(Limit, Option<Most>); 4] {
-        [
-            (Limit::ModelCalls, self.max_model_calls),
-            (Limit::InputTokens, self.max_input_tokens),
-            (Limit::OutputTokens, self.max_output_tokens),
-            (Limit::Tokens, self.max_tokens),
-        ]
-    }
-
-    /// Returns the limit's value as the details show it.
-    fn most(&self, limit: Limit) -> Option<u64> {
-        if limit == Limit::Duration {
-            return self.max_duration.map(Period::millis);
-        }
-        let mut numbers = self.of_calls().into_iter().chain(self.of_models());
-        let (_, number) = numbers.find(|(other, _)| *other == limit)?;
-        number.map(|Most(number)| u64::from(number))
-    }
-
-    /// Returns true if the limit is satisfied so far; false if the number is unknown.
-    fn is_kept_so_far(&self, found: &LimitFound) -> bool {
-        match (found.kept, found.actual, self.most(found.limit)) {
-            (Tri::Maybe, Some(actual), Some(most)) => actual <= most,
-            (kept, ..) => kept == Tri::Yes,
-        }
-    }
-
-    fn sentence(&self, found: &LimitFound, trajectory: &Trajectory) -> String {
-        let n = usize::try_from(found.actual.unwrap_or(0)).unwrap_or(usize::MAX);
-        let most = usize::try_from(self.most(found.limit).unwrap_or(0)).unwrap_or(usize::MAX);
-        let name = |call_idx: &usize| {
-            let call = trajectory.tool_calls.get(*call_idx);
-            code(call.map_or("", |call| &*call.name))
-        };
-        let called = |call_idx: &usize| trajectory.called(*call_idx);
-        let all_called = || {
-            found
-                .calls
-                .iter()
-                .map(called)
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
-        match found.limit {
-            Limit::Calls => format!(
-                "{} made, at most {most}: {} came after that",
-                counted(n, "call was", "calls were"),
+fn sentence(found: &LimitFound, trajectory: &Trajectory) -> String {
+    let n = usize::try_from(found.actual.unwrap_or(0)).unwrap_or(usize::MAX);
+    let most = usize::try_from(found.most).unwrap_or(usize::MAX);
+    let name = |call_idx: &usize| {
+        let call = trajectory.tool_calls.get(*call_idx);
+        code(call.map_or("", |call| &*call.name))
+    };
+    let called = |call_idx: &usize| trajectory.called(*call_idx);
+    let all_called = || {
+        found
+            .calls
+            .iter()
+            .map(called)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    match found.limit {
+        Limit::Calls => format!(
+            "{} made, at most {most}: {} came after that",
+            counted(n, "call was", "calls were"),
+            all_called()
+        ),
+        Limit::Errors => {
+            format!(
+                "{} failed, at most {most}: {}",
+                counted(n, "call", "calls"),
                 all_called()
-            ),
-            Limit::Errors => {
-                format!(
-                    "{} failed, at most {most}: {}",
-                    counted(n, "call", "calls"),
-                    all_called()
-                )
-            }
-            Limit::Retries => {
-                let first = found.calls.first().map(name).unwrap_or_default();
-                let numbers = found.calls.iter().map(|call| (call + 1).to_string());
-                format!(
-                    "{first} was retried {} (calls {}), at most {}",
-                    times(n),
-                    numbers.collect::<Vec<_>>().join(", "),
-                    counted(most, "retry", "retries")
-                )
-            }
-            Limit::Repeats => {
-                let allowed = counted(most, "repeat", "repeats");
-                let first = found.calls.first().copied().unwrap_or(0);
-                match found.block {
-                    1 => {
-                        let last = found.calls.last().map(called).unwrap_or_default();
-                        format!(
-                            "{last} came with the same arguments for the {} time in a row, at most \
+            )
+        }
+        Limit::Retries => {
+            let first = found.calls.first().map(name).unwrap_or_default();
+            let numbers = found.calls.iter().map(|call| (call + 1).to_string());
+            format!(
+                "{first} was retried {} (calls {}), at most {}",
+                times(n),
+                numbers.collect::<Vec<_>>().join(", "),
+                counted(most, "retry", "retries")
+            )
+        }
+        Limit::Repeats => {
+            let allowed = counted(most, "repeat", "repeats");
+            let first = found.calls.first().copied().unwrap_or(0);
+            match found.block {
+                1 => {
+                    let last = found.calls.last().map(called).unwrap_or_default();
+                    format!(
+                        "{last} came with the same arguments for the {} time in a row, at most \
                              {allowed}",
-                            ordinal(n + 1)
-                        )
-                    }
-                    block => {
-                        let names = found.calls.iter().take(block).map(name);
-                        format!(
-                            "{} ran {} in a row (from call {}), at most {allowed}",
-                            names.collect::<Vec<_>>().join(", "),
-                            times(n + 1),
-                            first + 1
-                        )
-                    }
+                        ordinal(n + 1)
+                    )
+                }
+                block => {
+                    let names = found.calls.iter().take(block).map(name);
+                    format!(
+                        "{} ran {} in a row (from call {}), at most {allowed}",
+                        names.collect::<Vec<_>>().join(", "),
+                        times(n + 1),
+                        first + 1
+                    )
                 }
             }
-            Limit::Duplicates => format!(
-                "{} with the same arguments, at most {most}: {}",
-                counted(
-                    n,
-                    "call repeats an earlier call",
-                    "calls repeat earlier calls"
-                ),
-                all_called()
+        }
+        Limit::Duplicates => format!(
+            "{} with the same arguments, at most {most}: {}",
+            counted(
+                n,
+                "call repeats an earlier call",
+                "calls repeat earlier calls"
             ),
-            Limit::ModelCalls => format!(
-                "{}{} made, at most {most}",
-                found.prefix(),
-                counted(n, "model call was", "model calls were")
-            ),
-            Limit::InputTokens | Limit::OutputTokens | Limit::Tokens => {
-                let side = match found.limit {
-                    Limit::InputTokens => "input ",
-                    Limit::OutputTokens => "output ",
-                    _ => "",
-                };
-                let source = if found.from_agent {
-                    " (the agent's own total: no model span was seen)"
-                } else {
-                    ""
-                };
-                let tokens = counted(n, "token was", "tokens were");
-                let tokens = tokens.replacen(' ', &format!(" {side}"), 1);
-                format!("{}{tokens} used, at most {most}{source}", found.prefix())
-            }
-            Limit::Duration => {
-                let text =
-                    |millis: usize| duration_text(std::time::Duration::from_millis(millis as u64));
-                format!("the run took {}, at most {}", text(n), text(most))
-            }
+            all_called()
+        ),
+        Limit::ModelCalls => format!(
+            "{}{} made, at most {most}",
+            found.prefix(),
+            counted(n, "model call was", "model calls were")
+        ),
+        Limit::InputTokens | Limit::OutputTokens | Limit::Tokens => {
+            let side = match found.limit {
+                Limit::InputTokens => "input ",
+                Limit::OutputTokens => "output ",
+                _ => "",
+            };
+            let source = if found.from_agent {
+                " (the agent's own total: no model span was seen)"
+            } else {
+                ""
+            };
+            let tokens = counted(n, "token was", "tokens were");
+            let tokens = tokens.replacen(' ', &format!(" {side}"), 1);
+            format!("{}{tokens} used, at most {most}{source}", found.prefix())
+        }
+        Limit::Duration => {
+            let text =
+                |millis: usize| duration_text(std::time::Duration::from_millis(millis as u64));
+            format!("the run took {}, at most {}", text(n), text(most))
         }
     }
 }

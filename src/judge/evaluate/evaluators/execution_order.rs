@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use text::counted;
 
-use super::{Evaluate, Judgement, NamedTool, names_of};
+use super::{Evaluate, NamedTool, names_of};
 use crate::evaluate::comparison::alignment::{Alignment, quoted};
 use crate::evaluate::comparison::lcs::{self, Subsequence, UNEXPECTED};
 use crate::evaluate::comparison::rows::{self, AlignmentRow, RowKind};
-use crate::evaluate::comparison::score::{Rendered, Score, all_or_nothing};
+use crate::evaluate::comparison::score::{Judgement, Rendered, Score, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::names::Names;
 use crate::evaluate::parameters::pattern::FieldError;
@@ -117,7 +117,7 @@ impl Evaluate for ExecutionOrder {
     /// `None` if the comparison exceeded its limit.
     type Evidence = Option<VisitsFound>;
 
-    fn evaluate(&self, trajectory: &Trajectory, _: u64) -> Score<Option<VisitsFound>> {
+    fn evaluate(&self, trajectory: &Trajectory, _: u64) -> (Score, Option<VisitsFound>) {
         let expected = self.expected_output.ids();
         let actual = self.expected_output.ids_of(self.actual(trajectory));
         let pairs = match self.mode() {
@@ -127,7 +127,7 @@ impl Evaluate for ExecutionOrder {
         let differs_for_good =
             matches!(self.mode(), Mode::Exact) && !trajectory.cut_short && actual != expected;
         let Some(pairs) = pairs else {
-            return Score::unaligned(expected.len(), differs_for_good);
+            return (Score::unaligned(expected.len(), differs_for_good), None);
         };
         let share = |n: usize| n as f64 / expected.len() as f64;
         let (value, if_cut) = match self.mode() {
@@ -158,9 +158,9 @@ impl Evaluate for ExecutionOrder {
             Over::Nodes => trajectory.node_visits.clone(),
         };
         let found = VisitsFound { pairs, nodes };
-        let mut score = Score::between(strict(value), strict(least), strict(most), Some(found));
+        let mut score = Score::between(strict(value), strict(least), strict(most));
         score.n_expected = expected.len();
-        score
+        (score, Some(found))
     }
 
     fn named_tools(&self) -> Vec<NamedTool<'_>> {

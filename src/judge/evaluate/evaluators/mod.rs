@@ -19,12 +19,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use text::code;
 
-use crate::evaluate::comparison::rows::AlignmentRow;
-use crate::evaluate::comparison::score::{Explain, Rendered, Score, Verdict};
+use crate::evaluate::comparison::score::{Judgement, Rendered, Score};
 use crate::evaluate::comparison::value_path::ValuePath;
 use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader};
 use crate::evaluate::parameters::pattern::{FieldError, PatternCompiler, PlacedPattern};
-use crate::evaluate::parameters::shown_values::ExplainContext;
 use crate::extract::Trajectory;
 
 use constraints::Constraints;
@@ -108,10 +106,11 @@ macro_rules! evaluators {
                 &self,
                 trajectory: &Trajectory,
                 max_search: u64,
-            ) -> Score<Evidence> {
+            ) -> (Score, Evidence) {
                 match self {
                     $(Self::$name(of) => {
-                        of.evaluate(trajectory, max_search).map(Evidence::$name)
+                        let (score, found) = of.evaluate(trajectory, max_search);
+                        (score, Evidence::$name(found))
                     })+
                 }
             }
@@ -255,7 +254,7 @@ impl<'a> FollowedPath<'a> {
     }
 }
 
-impl<E> Score<E> {
+impl Score {
     /// Stores what the reader noticed: faults, missing and unusable values, and the outcome for
     /// each path.
     fn read_by(&mut self, reader: CallReader<'_>, paths: &[FollowedPath<'_>]) {
@@ -264,29 +263,6 @@ impl<E> Score<E> {
         self.paths = captured.paths_seen(paths.iter().map(|followed| followed.path));
         self.searched = captured.searched();
         (self.missing, self.unusable) = (captured.missing, captured.unusable);
-    }
-}
-
-/// The judgement whose evidence is rendered.
-#[derive(Clone, Copy)]
-pub(super) struct Judgement<'a> {
-    pub(super) trajectory: &'a Trajectory,
-    pub(super) verdict: Verdict,
-    pub(super) explain: &'a Explain,
-    /// True to render rows, which are read only when somebody inspects one run.
-    pub(super) with_rows: bool,
-}
-
-impl<'a> Judgement<'a> {
-    fn context(&self) -> ExplainContext<'a> {
-        ExplainContext {
-            trajectory: self.trajectory,
-            explain: self.explain,
-        }
-    }
-
-    fn rows(&self, make: impl FnOnce() -> Vec<AlignmentRow>) -> Vec<AlignmentRow> {
-        if self.with_rows { make() } else { Vec::new() }
     }
 }
 
@@ -339,9 +315,9 @@ pub(super) trait Evaluate {
     /// The evaluator's findings in a trajectory.
     type Evidence;
 
-    /// Returns the score of the trajectory, with bounds for missing evidence. Spends at most
-    /// `max_search` units of work on searching.
-    fn evaluate(&self, trajectory: &Trajectory, max_search: u64) -> Score<Self::Evidence>;
+    /// Returns the score of the trajectory, with bounds for missing evidence, and the evidence.
+    /// Spends at most `max_search` units of work on searching.
+    fn evaluate(&self, trajectory: &Trajectory, max_search: u64) -> (Score, Self::Evidence);
 
     /// Renders the evidence, with values only if the judgement allows them.
     fn report(&self, found: &Self::Evidence, judgement: &Judgement<'_>) -> Rendered;

@@ -4,19 +4,19 @@ use std::borrow::Cow;
 use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor};
+use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, json};
 use text::{code, counted};
 
-use super::{Evaluate, Judgement, NamedTool, ToolName, WatchedCalls};
+use super::{Evaluate, NamedTool, ToolName, WatchedCalls};
 use crate::evaluate::comparison::alignment::{times, was_called};
 use crate::evaluate::comparison::lcs::UNEXPECTED;
 use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
-use crate::evaluate::comparison::score::{Rendered, Score, all_or_nothing};
+use crate::evaluate::comparison::score::{Judgement, Rendered, Score, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
+use crate::evaluate::parameters::limits::whole_number;
 use crate::evaluate::parameters::names::Names;
 use crate::extract::Trajectory;
 
@@ -71,7 +71,7 @@ impl Evaluate for ToolCallCount {
 
     type Evidence = CallCounts;
 
-    fn evaluate(&self, trajectory: &Trajectory, _: u64) -> Score<CallCounts> {
+    fn evaluate(&self, trajectory: &Trajectory, _: u64) -> (Score, CallCounts) {
         let counts = &self.tool_calls_count.counts;
         let mut n_calls = vec![0; counts.len()];
         for call in &trajectory.tool_calls {
@@ -83,7 +83,7 @@ impl Evaluate for ToolCallCount {
         if counts.is_empty() {
             let value = all_or_nothing(trajectory.tool_calls.is_empty());
             let least = if trajectory.cut_short { 0.0 } else { value };
-            return Score::between(value, least, value, n_calls);
+            return (Score::between(value, least, value), n_calls);
         }
         let n_where = |holds: fn(&Count, usize) -> bool| {
             counts
@@ -102,9 +102,9 @@ impl Evaluate for ToolCallCount {
         } else {
             (value, value)
         };
-        let mut score = Score::between(value, least, most, n_calls);
+        let mut score = Score::between(value, least, most);
         score.n_expected = counts.len();
-        score
+        (score, n_calls)
     }
 
     fn watched(&self) -> Result<WatchedCalls, String> {
@@ -387,7 +387,7 @@ impl<'de> Deserialize<'de> for Count {
                 let n = pair
                     .next_element::<Number>()?
                     .ok_or_else(|| A::Error::invalid_length(1, &self))?
-                    .0;
+                    .0 as usize;
                 match pair.next_element::<IgnoredAny>()? {
                     Some(_) => Err(A::Error::invalid_length(3, &self)),
                     None => Ok(Count { operator, n }),
@@ -425,45 +425,13 @@ impl<'de> Deserialize<'de> for Operator {
 }
 
 /// A whole number, 0 or more.
-struct Number(usize);
+struct Number(u32);
 
 impl<'de> Deserialize<'de> for Number {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NumberVisitor;
-        impl<'de> Visitor<'de> for NumberVisitor {
-            type Value = Number;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole number, 0 or more")
-            }
-
-            fn visit_u64<E: Error>(self, n: u64) -> Result<Number, E> {
-                usize::try_from(n)
-                    .map(Number)
-                    .map_err(|_| E::custom(refused(n)))
-            }
-
-            fn visit_i64<E: Error>(self, n: i64) -> Result<Number, E> {
-                usize::try_from(n)
-                    .map(Number)
-                    .map_err(|_| E::custom(refused(n)))
-            }
-
-            fn visit_f64<E: Error>(self, n: f64) -> Result<Number, E> {
-                Err(E::custom(refused(n)))
-            }
-
-            // serde_json passes other numbers as a map that only `serde_json::Number` can parse.
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Number, A::Error> {
-                let number = serde_json::Number::deserialize(MapAccessDeserializer::new(map))
-                    .map_err(|_| A::Error::invalid_type(Unexpected::Map, &self))?;
-                Err(A::Error::custom(refused(number)))
-            }
-        }
-        fn refused(n: impl fmt::Display) -> String {
-            format!("a count is a whole number, 0 or more; found {n}")
-        }
-        deserializer.deserialize_any(NumberVisitor)
+        let refused =
+            |range: &str, found: &str| format!("a count is a whole number{range}; found {found}");
+        whole_number(deserializer, 0, refused).map(Self)
     }
 }
 

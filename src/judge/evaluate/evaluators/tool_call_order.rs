@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use text::counted;
 
-use super::{Evaluate, Judgement, NamedTool, names_of};
+use super::{Evaluate, NamedTool, names_of};
 use crate::evaluate::comparison::alignment::{Alignment, made_in_order, quoted};
 use crate::evaluate::comparison::lcs::{self, Subsequence};
 use crate::evaluate::comparison::rows;
-use crate::evaluate::comparison::score::{Rendered, Score, all_or_nothing};
+use crate::evaluate::comparison::score::{Judgement, Rendered, Score, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::names::{Names, at_least_one_name};
 use crate::extract::Trajectory;
@@ -71,13 +71,13 @@ impl Evaluate for ToolCallOrder {
 
     type Evidence = Matches;
 
-    fn evaluate(&self, trajectory: &Trajectory, _: u64) -> Score<Matches> {
+    fn evaluate(&self, trajectory: &Trajectory, _: u64) -> (Score, Matches) {
         let expected = &self.tool_calls_order;
         let actual = expected.ids_of(trajectory.tool_calls.iter().map(|call| &*call.name));
         let n_expected = expected.ids().len();
         let differs_for_good = self.strict && !trajectory.cut_short && actual != expected.ids();
         let Some(pairs) = lcs::common_subsequence(&actual, expected.ids()) else {
-            return Score::unaligned(n_expected, differs_for_good);
+            return (Score::unaligned(n_expected, differs_for_good), None);
         };
         let share = pairs.len() as f64 / n_expected as f64;
         let value = if self.strict { all_or_nothing(actual == expected.ids()) } else { share };
@@ -87,9 +87,9 @@ impl Evaluate for ToolCallOrder {
             // Further calls can make the orders equal only if every call is matched.
             (true, true) => (0.0, all_or_nothing(pairs.len() == actual.len())),
         };
-        let mut score = Score::between(value, least, most, Some(pairs));
+        let mut score = Score::between(value, least, most);
         score.n_expected = n_expected;
-        score
+        (score, Some(pairs))
     }
 
     fn named_tools(&self) -> Vec<NamedTool<'_>> {

@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Evaluate, Judgement, NamedTool};
+use super::{Evaluate, NamedTool};
 use crate::evaluate::comparison::assignment::{Assignment, ExpectedCalls, ExpectedPart};
-use crate::evaluate::comparison::score::{Rendered, Score};
+use crate::evaluate::comparison::score::{Judgement, Rendered, Score};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::extract::Trajectory;
 
@@ -69,20 +69,13 @@ impl Evaluate for ToolCallOutput {
 
     type Evidence = Assignment;
 
-    fn evaluate(&self, trajectory: &Trajectory, _: u64) -> Score<Assignment> {
+    fn evaluate(&self, trajectory: &Trajectory, _: u64) -> (Score, Assignment) {
         self.expected().evaluate(trajectory)
     }
 
     fn report(&self, found: &Assignment, judgement: &Judgement<'_>) -> Rendered {
-        let (trajectory, explain) = (judgement.trajectory, judgement.explain);
-        let expected = self.expected();
-        expected.report(
-            found,
-            trajectory,
-            explain,
-            judgement.with_rows,
-            "explained_tool_calls_outputs",
-        )
+        self.expected()
+            .report(found, judgement, "explained_tool_calls_outputs")
     }
 
     fn named_tools(&self) -> Vec<NamedTool<'_>> {

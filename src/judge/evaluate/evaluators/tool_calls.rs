@@ -5,15 +5,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{
-    Evaluate, FollowedPath, Judgement, NamedTool, SHORTCUTS_RAISE_NO_ALARM, ToolName, WatchedCalls,
-};
+use super::{Evaluate, FollowedPath, NamedTool, SHORTCUTS_RAISE_NO_ALARM, ToolName, WatchedCalls};
 use crate::evaluate::comparison::alignment::times;
 use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
 use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
-use crate::evaluate::comparison::score::{Rendered, Score, all_or_nothing};
+use crate::evaluate::comparison::score::{Judgement, Rendered, Score, all_or_nothing};
 use crate::evaluate::parameters::call_pattern::{
-    CallPattern, CallReader, Disallowed, Entry, Required, Sequence,
+    CallPattern, CallReader, disallowed, disallowed_schema, list_patterns_mut, list_warnings,
+    required, required_schema, sequence, sequence_schema,
 };
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::pattern::{FieldError, PlacedPattern};
@@ -94,14 +93,29 @@ use crate::extract::Trajectory;
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCalls {
     /// Calls that must be made.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub required: Vec<Entry<Required>>,
+    #[serde(
+        default,
+        deserialize_with = "required",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(schema_with = "required_schema")]
+    pub required: Vec<CallPattern>,
     /// Calls that must not be made.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub disallowed: Vec<Entry<Disallowed>>,
+    #[serde(
+        default,
+        deserialize_with = "disallowed",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(schema_with = "disallowed_schema")]
+    pub disallowed: Vec<CallPattern>,
     /// Calls that must be made in this order.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub sequence: Vec<Entry<Sequence>>,
+    #[serde(
+        default,
+        deserialize_with = "sequence",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(schema_with = "sequence_schema")]
+    pub sequence: Vec<CallPattern>,
 }
 
 read_with_hints!(ToolCalls);
@@ -153,19 +167,19 @@ impl Evaluate for ToolCalls {
 
     type Evidence = EntriesFound;
 
-    fn evaluate(&self, trajectory: &Trajectory, max_search: u64) -> Score<EntriesFound> {
+    fn evaluate(&self, trajectory: &Trajectory, max_search: u64) -> (Score, EntriesFound) {
         let mut look = Look::new(trajectory, max_search);
         let mut offending = Vec::new();
         let required: Vec<EntryFound> = self
             .required
             .iter()
-            .map(|entry| look.required(&entry.pattern))
+            .map(|entry| look.required(entry))
             .collect();
         let disallowed: Vec<EntryFound> = self
             .disallowed
             .iter()
             .map(|entry| {
-                let (calls, violated) = look.disallowed(&entry.pattern);
+                let (calls, violated) = look.disallowed(entry);
                 let first = calls.first().copied();
                 let found = EntryFound::new(violated, calls.len(), first, violated == Tri::Yes);
                 offending.extend(calls);
@@ -192,23 +206,23 @@ impl Evaluate for ToolCalls {
             sequence,
             offending,
         };
-        let mut score = Score::between(least, least, most, found);
+        let mut score = Score::between(least, least, most);
         score.read_by(look.reader, &self.paths());
         score.may_fault =
             trajectory.cut_short && self.patterns().any(|pattern| pattern.reads_shortcut());
         score.n_expected = self
             .required
             .iter()
-            .map(|entry| entry.pattern.min_count.0 as usize)
+            .map(|entry| entry.min_count as usize)
             .sum::<usize>()
             + self.sequence.len();
-        score
+        (score, found)
     }
 
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
-        let required = self.required.iter().map(|entry| (&entry.pattern, true));
-        let sequence = self.sequence.iter().map(|entry| (&entry.pattern, true));
-        let disallowed = self.disallowed.iter().map(|entry| (&entry.pattern, false));
+        let required = self.required.iter().map(|entry| (entry, true));
+        let sequence = self.sequence.iter().map(|entry| (entry, true));
+        let disallowed = self.disallowed.iter().map(|entry| (entry, false));
         let entries = required.chain(sequence).chain(disallowed);
         entries
             .map(|(pattern, is_expected)| NamedTool {
@@ -227,7 +241,6 @@ impl Evaluate for ToolCalls {
     }
 
     fn report(&self, found: &EntriesFound, judgement: &Judgement<'_>) -> Rendered {
-        let context = judgement.context();
         let mut sentences = Vec::new();
         let (mut values, mut nearest) = (ShownValues::default(), ShownValues::default());
         for (entry, found) in self.disallowed.iter().zip(&found.disallowed) {
@@ -236,12 +249,12 @@ impl Evaluate for ToolCalls {
                     1 => " is".to_owned(),
                     n => format!(" and {} more are", n - 1),
                 };
-                let pattern = &entry.pattern;
+                let pattern = entry;
                 let mut of_call = ShownValues::default();
-                pattern.show_values(first, context, &mut of_call);
+                pattern.show_values(first, judgement, &mut of_call);
                 sentences.push(format!(
                     "{}{are} disallowed by {pattern}{}",
-                    context.trajectory.called(first),
+                    judgement.trajectory.called(first),
                     of_call.text(" (", ")")
                 ));
                 values.details.extend(of_call.details);
@@ -251,9 +264,9 @@ impl Evaluate for ToolCalls {
         for (entry, found) in required.filter(|(_, found)| found.holds != Tri::Yes) {
             let mut of_call = ShownValues::default();
             if let Some(call) = found.call_idx {
-                entry.pattern.show_values(call, context, &mut of_call);
+                entry.show_values(call, judgement, &mut of_call);
             }
-            sentences.push(unsatisfied(&entry.pattern, found, &of_call));
+            sentences.push(unsatisfied(entry, found, &of_call));
             nearest.details.extend(of_call.details);
         }
         if let Some(found) = &found.sequence
@@ -262,11 +275,11 @@ impl Evaluate for ToolCalls {
         {
             let after = found
                 .call_idx
-                .map(|call| format!(" after {}", context.trajectory.called(call)));
+                .map(|call| format!(" after {}", judgement.trajectory.called(call)));
             sentences.push(format!(
                 "the sequence stops at entry {}: no call of {}{}",
                 found.n_calls + 1,
-                next.pattern,
+                next,
                 after.unwrap_or_default()
             ));
         }
@@ -294,9 +307,9 @@ impl Evaluate for ToolCalls {
 
     fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
         [
-            Entry::patterns_mut(&["tool_calls", "required"], &mut self.required),
-            Entry::patterns_mut(&["tool_calls", "disallowed"], &mut self.disallowed),
-            Entry::patterns_mut(&["tool_calls", "sequence"], &mut self.sequence),
+            list_patterns_mut(&["tool_calls", "required"], &mut self.required),
+            list_patterns_mut(&["tool_calls", "disallowed"], &mut self.disallowed),
+            list_patterns_mut(&["tool_calls", "sequence"], &mut self.sequence),
         ]
         .into_iter()
         .flatten()
@@ -310,10 +323,7 @@ impl Evaluate for ToolCalls {
             Err(SHORTCUTS_RAISE_NO_ALARM.to_owned())
         } else {
             let disallowed = self.disallowed.iter();
-            Ok(WatchedCalls::of(
-                disallowed.map(|entry| &entry.pattern),
-                0.0,
-            ))
+            Ok(WatchedCalls::of(disallowed, 0.0))
         }
     }
 
@@ -327,7 +337,7 @@ impl Evaluate for ToolCalls {
         }
         let contradictions = self.required.iter().zip(0_usize..);
         let mut contradictions =
-            contradictions.filter_map(|(entry, at)| Some((entry.pattern.contradiction()?, at)));
+            contradictions.filter_map(|(entry, at)| Some((entry.contradiction()?, at)));
         match contradictions.next() {
             Some(((field, message), at)) => Err(FieldError::of_key(
                 &["required", &at.to_string(), field],
@@ -339,9 +349,9 @@ impl Evaluate for ToolCalls {
 
     fn warnings(&self) -> Vec<String> {
         [
-            Entry::warnings("required", &self.required),
-            Entry::warnings("disallowed", &self.disallowed),
-            Entry::warnings("sequence", &self.sequence),
+            list_warnings("required", &self.required),
+            list_warnings("disallowed", &self.disallowed),
+            list_warnings("sequence", &self.sequence),
         ]
         .concat()
     }
@@ -350,7 +360,7 @@ impl Evaluate for ToolCalls {
 impl ToolCalls {
     fn check_sequence(&self) -> Result<(), FieldError> {
         for (entry, at) in self.sequence.iter().zip(0_usize..) {
-            let mut paths = entry.pattern.conditions.keys();
+            let mut paths = entry.conditions.keys();
             if let Some(path) = paths.find(|path| path.of_result) {
                 let message = format!(
                     "`{}` is no path for `sequence`: only entries of `required` and `disallowed`, \
@@ -365,11 +375,8 @@ impl ToolCalls {
     }
 
     fn patterns(&self) -> impl Iterator<Item = &CallPattern> {
-        let required = self.required.iter().map(|entry| &entry.pattern);
-        let disallowed = self.disallowed.iter().map(|entry| &entry.pattern);
-        required
-            .chain(disallowed)
-            .chain(self.sequence.iter().map(|entry| &entry.pattern))
+        let judged = self.required.iter().chain(&self.disallowed);
+        judged.chain(&self.sequence)
     }
 
     /// Renders the rows. Searches the calls of each entry again.
@@ -377,7 +384,7 @@ impl ToolCalls {
         let mut look = Look::new(trajectory, MAX_SEARCH_FOR_ROWS);
         let mut rows = Vec::new();
         for (entry, found) in self.required.iter().zip(&found.required) {
-            let pattern = &entry.pattern;
+            let pattern = entry;
             let kind = match found.holds {
                 Tri::Yes => RowKind::Match,
                 Tri::Maybe => RowKind::Open,
@@ -396,8 +403,8 @@ impl ToolCalls {
                 Tri::Maybe => RowKind::Open,
                 Tri::No => RowKind::Match,
             };
-            let row = AlignmentRow::new(kind).expecting(format!("never {}", entry.pattern));
-            rows.push(row.of(look.disallowed(&entry.pattern).0));
+            let row = AlignmentRow::new(kind).expecting(format!("never {}", entry));
+            rows.push(row.of(look.disallowed(entry).0));
         }
         let in_order = match found.sequence {
             Some(_) => look.in_order(&self.sequence),
@@ -411,7 +418,7 @@ impl ToolCalls {
                 (None, true) => RowKind::Missing,
                 (None, false) => RowKind::Open,
             };
-            let row = AlignmentRow::new(kind).expecting(entry.pattern.to_string());
+            let row = AlignmentRow::new(kind).expecting(entry.to_string());
             rows.push(
                 row.of(call)
                     .noting(format!("entry {} of the sequence", at + 1)),
@@ -439,8 +446,8 @@ impl ToolCalls {
 fn unsatisfied(pattern: &CallPattern, found: &EntryFound, values: &ShownValues) -> String {
     let place = match (pattern.is_final, pattern.at_step, pattern.before_step) {
         (true, _, _) => " as the last call".to_owned(),
-        (_, Some(step), _) => format!(" at step {}", step.0),
-        (_, _, Some(step)) => format!(" before step {}", step.0),
+        (_, Some(step), _) => format!(" at step {}", step),
+        (_, _, Some(step)) => format!(" before step {}", step),
         _ => String::new(),
     };
     match (found.n_calls, found.n_named) {
@@ -459,7 +466,7 @@ fn unsatisfied(pattern: &CallPattern, found: &EntryFound, values: &ShownValues) 
         (n_calls, _) => format!(
             "required {pattern} was called {}{place}, at least {} needed",
             times(n_calls),
-            pattern.min_count.0
+            pattern.min_count
         ),
     }
 }
@@ -491,7 +498,7 @@ impl<'a> Look<'a> {
                 Tri::No => {}
             }
         }
-        let min_count = entry.min_count.0 as usize;
+        let min_count = entry.min_count as usize;
         let satisfied = if n_calls >= min_count {
             Tri::Yes
         } else if self.trajectory.cut_short || n_calls + n_maybe >= min_count {
@@ -531,13 +538,13 @@ impl<'a> Look<'a> {
     }
 
     /// Returns the earliest calls that certainly match the first entries of the sequence, in order.
-    fn in_order(&mut self, entries: &[Entry<Sequence>]) -> Vec<usize> {
+    fn in_order(&mut self, entries: &[CallPattern]) -> Vec<usize> {
         let mut calls: Vec<usize> = Vec::new();
         for entry in entries {
             let from = calls.last().map_or(0, |last| last + 1);
             let n_calls = self.trajectory.tool_calls.len();
             let found = (from..n_calls)
-                .find(|&call_idx| self.reader.fit(&entry.pattern, Tri::Yes, call_idx) == Tri::Yes);
+                .find(|&call_idx| self.reader.fit(entry, Tri::Yes, call_idx) == Tri::Yes);
             match found {
                 Some(call_idx) => calls.push(call_idx),
                 None => break,
@@ -560,13 +567,13 @@ impl<'a> Look<'a> {
         (calls, violated)
     }
 
-    fn sequence(&mut self, entries: &[Entry<Sequence>]) -> EntryFound {
+    fn sequence(&mut self, entries: &[CallPattern]) -> EntryFound {
         let n_calls = self.trajectory.tool_calls.len();
         let fits: Vec<Vec<Tri>> = entries
             .iter()
             .map(|entry| {
                 (0..n_calls)
-                    .map(|call_idx| self.reader.fit(&entry.pattern, Tri::Yes, call_idx))
+                    .map(|call_idx| self.reader.fit(entry, Tri::Yes, call_idx))
                     .collect()
             })
             .collect();
@@ -610,8 +617,8 @@ impl<'a> Look<'a> {
                 position.min(if is_last && cut_short { Tri::Maybe } else { Tri::from(is_last) });
         }
         if entry.at_step.is_some() || entry.before_step.is_some() {
-            let placed = entry.at_step.is_none_or(|step| call.step == step.0)
-                && entry.before_step.is_none_or(|step| call.step < step.0);
+            let placed = entry.at_step.is_none_or(|step| call.step == step)
+                && entry.before_step.is_none_or(|step| call.step < step);
             position = position.min(if cut_short { Tri::Maybe } else { Tri::from(placed) });
         }
         position

@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use text::code;
 
-use super::{Evaluate, Judgement, NamedTool, names_of};
+use super::{Evaluate, NamedTool, names_of};
 use crate::evaluate::comparison::alignment::{Alignment, made_in_order};
 use crate::evaluate::comparison::arguments::{self, Agreement, ArgsDifference};
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
 use crate::evaluate::comparison::rows::{self, AlignmentRow, RowKind};
-use crate::evaluate::comparison::score::{Rendered, Score, all_or_nothing};
+use crate::evaluate::comparison::score::{Judgement, Rendered, Score, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::optional::not_judged;
 use crate::extract::Trajectory;
@@ -113,7 +113,7 @@ impl Evaluate for ToolOrder {
 
     type Evidence = OrderFound;
 
-    fn evaluate(&self, trajectory: &Trajectory, _: u64) -> Score<OrderFound> {
+    fn evaluate(&self, trajectory: &Trajectory, _: u64) -> (Score, OrderFound) {
         let mut captured = CapturedValues::new(trajectory);
         let (n_calls, n_expected) = (trajectory.tool_calls.len(), self.expected_tools.len());
         let mut fits =
@@ -149,10 +149,12 @@ impl Evaluate for ToolOrder {
         };
         let missing = captured.missing.clone();
         let found = self.found(flipped(pairs), &mut captured);
-        let mut score = Score::between(value, least, most, found);
-        score.missing = missing;
-        score.n_expected = n_expected;
-        score
+        let score = Score {
+            missing,
+            n_expected,
+            ..Score::between(value, least, most)
+        };
+        (score, found)
     }
 
     fn named_tools(&self) -> Vec<NamedTool<'_>> {

@@ -6,15 +6,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Evaluate, Judgement, NamedTool};
+use super::{Evaluate, NamedTool};
 use crate::evaluate::comparison::arguments::{self, Agreement};
 use crate::evaluate::comparison::best_order::{Fits, Pairs};
-use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
+use crate::evaluate::comparison::captured::{CapturedValues, Tri};
 use crate::evaluate::comparison::lcs::UNEXPECTED;
-use crate::evaluate::comparison::matched::{EntryKind, Matched, alignment, kind_text, words};
+use crate::evaluate::comparison::matched::{Matched, alignment, words};
 use crate::evaluate::comparison::order::{Concurrency, Intervals};
 use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
-use crate::evaluate::comparison::score::{Rendered, Score, all_or_nothing};
+use crate::evaluate::comparison::score::{Judgement, Rendered, Score, all_or_nothing};
 use crate::evaluate::parameters::expected_call::ExpectedCall;
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::match_score::{MatchScore, Mode, Preset};
@@ -180,7 +180,7 @@ impl Evaluate for TrajectoryMatch {
 
     type Evidence = Matched;
 
-    fn evaluate(&self, trajectory: &Trajectory, _: u64) -> Score<Matched> {
+    fn evaluate(&self, trajectory: &Trajectory, _: u64) -> (Score, Matched) {
         let mode = self.mode();
         let mut captured = CapturedValues::new(trajectory);
         let all_intervals = Intervals::new(trajectory, mode.concurrency);
@@ -203,8 +203,8 @@ impl Evaluate for TrajectoryMatch {
         }
         let Some(now) = now else {
             missing.too_much = true;
-            let score = Score::between(0.0, 0.0, 1.0, Matched::default());
-            return Score { missing, ..score };
+            let score = Score::between(0.0, 0.0, 1.0);
+            return (Score { missing, ..score }, Matched::default());
         };
         let best = at_best.as_ref().unwrap_or(&now);
         // After a fallback, `now` has the pairs in the order of starts. Another order that the
@@ -243,10 +243,12 @@ impl Evaluate for TrajectoryMatch {
                 |expected, call| counted.fits[expected][call] == Tri::Yes,
             ),
         };
-        let mut score = Score::between(value, least, most, found);
-        score.missing = missing;
-        score.n_expected = n;
-        score
+        let score = Score {
+            missing,
+            n_expected: n,
+            ..Score::between(value, least, most)
+        };
+        (score, found)
     }
 
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
@@ -269,19 +271,21 @@ impl Evaluate for TrajectoryMatch {
             _ => true,
         };
         for (kind, expected, call) in &found.entries {
-            let (row_kind, is_fault) = match kind {
-                EntryKind::Match => (RowKind::Match, false),
-                EntryKind::Missing => (RowKind::Missing, counts_missing),
-                EntryKind::Extra => (RowKind::Extra, counts_extra),
-                EntryKind::Moved => (RowKind::Moved, true),
-                EntryKind::Substituted => (RowKind::Replaced, true),
+            let is_fault = match kind {
+                RowKind::Match => false,
+                RowKind::Missing => counts_missing,
+                RowKind::Extra => counts_extra,
+                _ => true,
             };
-            let row = AlignmentRow::new(row_kind).of(*call).at_fault(is_fault);
+            let row = AlignmentRow::new(*kind).of(*call).at_fault(is_fault);
             rows.push(match expected.and_then(|at| names.get(at)) {
                 Some(expected) => row.expecting(*expected),
                 None => row,
             });
-            let mut entry = json!({ "kind": kind_text(*kind) });
+            let mut entry = match kind {
+                RowKind::Replaced => json!({ "kind": "substituted" }),
+                kind => json!({ "kind": kind }),
+            };
             for (key, at) in [("expected", expected), ("call", call)] {
                 if let Some(at) = at {
                     entry[key] = json!(at + 1);
@@ -422,8 +426,9 @@ impl TrajectoryMatch {
         for call_idx in 0..trajectory.tool_calls.len() {
             let counts = mode.include_failed
                 || match captured.error(call_idx) {
-                    Known::Value(failed) => !failed,
-                    Known::None | Known::Unknown => {
+                    Tri::Yes => false,
+                    Tri::No => true,
+                    Tri::Maybe => {
                         is_open = true;
                         // In a cut trace, a call without a pair lowers the highest possible score,
                         // so only calls that certainly count are included.

@@ -13,10 +13,11 @@ use text::{code, hex};
 use super::uncertainty;
 use crate::evaluate::comparison::rows::{AlignmentRow, MAX_ROWS};
 use crate::evaluate::comparison::score::{
-    EvaluationError, Explain, Missing, PathsSeen, ReadBy, Rendered, UnusableValue, Verdict,
+    EvaluationError, Explain, Judgement, Missing, PathsSeen, ReadBy, Rendered, UnusableValue,
+    Verdict,
 };
 use crate::evaluate::criterion::{Applied, Criterion, CriterionSeverity, InvalidCriterion, Scope};
-use crate::evaluate::evaluators::{Evidence, Judgement};
+use crate::evaluate::evaluators::Evidence;
 use crate::extract::{Subject, Trajectory};
 
 /// The judgement of one trajectory by one criterion.

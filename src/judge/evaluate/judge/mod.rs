@@ -163,7 +163,7 @@ fn apply(
         Ok(criterion) => criterion,
         Err(invalid) => return error(invalid, trajectory),
     };
-    let score = budget.evaluate(criterion, trajectory);
+    let (score, evidence) = budget.evaluate(criterion, trajectory);
     let verdict = if trajectory.cut_short {
         match certain_verdict(criterion, trajectory, budget) {
             // A session passes only if all of its turns were seen (docs/design.md#sessions).
@@ -175,7 +175,7 @@ fn apply(
     };
     let fault = score.fault.filter(|_| verdict == Verdict::Error);
     let basis = Basis {
-        evidence: score.evidence,
+        evidence,
         missing: (verdict == Verdict::NotEvaluated).then(|| Box::new(score.missing)),
         unusable: score.unusable.map(Box::new),
         paths: score.paths,
@@ -277,7 +277,7 @@ fn without_score(
 
 /// Returns the label: an error that is certain, or else pass or fail if missing evidence cannot
 /// change it.
-fn verdict<E>(score: &Score<E>, threshold: f64) -> Verdict {
+fn verdict(score: &Score, threshold: f64) -> Verdict {
     if score.fault.is_some() {
         Verdict::Error
     } else if score.may_fault {
@@ -309,7 +309,7 @@ fn certain_verdict(
     }
     certain_subset::subsets(trajectory, criterion.evaluate.reads_order())
         .iter()
-        .map(|subset| verdict(&budget.evaluate(criterion, subset), criterion.threshold))
+        .map(|subset| verdict(&budget.evaluate(criterion, subset).0, criterion.threshold))
         .find(|verdict| *verdict != Verdict::NotEvaluated)
         .unwrap_or(Verdict::NotEvaluated)
 }

@@ -35,14 +35,14 @@ impl SearchBudget {
         &mut self,
         criterion: &Criterion,
         trajectory: &Trajectory,
-    ) -> Score<Evidence> {
+    ) -> (Score, Evidence) {
         let left = if criterion.name == EXPECTED {
             &mut self.carried
         } else {
             &mut self.registered
         };
-        let score = criterion.evaluate.evaluate(trajectory, *left);
+        let (score, evidence) = criterion.evaluate.evaluate(trajectory, *left);
         *left = left.saturating_sub(score.searched);
-        score
+        (score, evidence)
     }
 }

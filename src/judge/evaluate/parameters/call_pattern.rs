@@ -4,11 +4,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use smallvec::SmallVec;
@@ -16,12 +15,12 @@ use text::code;
 
 use super::condition::{Condition, Where, at_least_one_condition};
 use super::field_aliases::Hinted;
-use super::limits::count;
+use super::limits::{at_step, before_step, min_count, one};
 use super::optional::written;
 use super::pattern::{Pattern, PlacedPattern};
-use super::shown_values::{ExplainContext, ShownValues};
+use super::shown_values::ShownValues;
 use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri, kind_of};
-use crate::evaluate::comparison::score::{CallError, EvaluationError, ReadBy};
+use crate::evaluate::comparison::score::{CallError, EvaluationError, Judgement, ReadBy};
 use crate::evaluate::comparison::value_path::ValuePath;
 use crate::extract::Trajectory;
 
@@ -62,21 +61,26 @@ pub struct CallPattern {
     #[schemars(extend("propertyNames" = { "pattern": ValuePath::PATTERN }))]
     pub conditions: Where,
     /// The minimum number of such calls, at least 1.
-    #[serde(default, skip_serializing_if = "MinCount::is_one")]
-    pub min_count: MinCount,
+    #[serde(
+        default = "one",
+        deserialize_with = "min_count",
+        skip_serializing_if = "is_one"
+    )]
+    #[schemars(range(min = 1))]
+    pub min_count: u32,
     /// The call must be the trajectory's last.
     #[serde(default, rename = "final", skip_serializing_if = "std::ops::Not::not")]
     pub is_final: bool,
     /// The call must belong to exactly this step, counted from 0.
-    #[serde(default, deserialize_with = "written")]
+    #[serde(default, deserialize_with = "at_step")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "AtStep")]
-    pub at_step: Option<AtStep>,
+    #[schemars(with = "u32")]
+    pub at_step: Option<u32>,
     /// The call must belong to a step below this one, at least 1.
-    #[serde(default, deserialize_with = "written")]
+    #[serde(default, deserialize_with = "before_step")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "BeforeStep")]
-    pub before_step: Option<BeforeStep>,
+    #[schemars(with = "u32", range(min = 1))]
+    pub before_step: Option<u32>,
 }
 
 /// Compares calls with patterns. Records the first call that lacks an argument read by `command` or
@@ -104,7 +108,7 @@ impl CallPattern {
             args: BTreeMap::new(),
             result: None,
             conditions: Where::new(),
-            min_count: MinCount::default(),
+            min_count: 1,
             is_final: false,
             at_step: None,
             before_step: None,
@@ -114,7 +118,7 @@ impl CallPattern {
     /// Returns a field that contradicts another field, and the reason.
     pub(crate) fn contradiction(&self) -> Option<(&'static str, String)> {
         match (self.at_step, self.before_step) {
-            (Some(AtStep(at)), Some(BeforeStep(before))) if at >= before => {
+            (Some(at), Some(before)) if at >= before => {
                 let message = format!(
                     "`at_step: {at}` is not below `before_step: {before}`, so no call can satisfy \
                      both: leave one of them out"
@@ -165,10 +169,8 @@ impl CallPattern {
         let Some(asked) = self.error else {
             return Tri::Yes;
         };
-        match captured.error(call_idx) {
-            Known::Value(failed) => Tri::from(failed == asked),
-            Known::None | Known::Unknown => Tri::Maybe,
-        }
+        let failed = captured.error(call_idx);
+        if asked { failed } else { !failed }
     }
 
     /// Compares the arguments and the result of a call whose name and position match or may match.
@@ -274,13 +276,13 @@ impl CallPattern {
     pub(crate) fn show_values(
         &self,
         call_idx: usize,
-        context: ExplainContext<'_>,
+        judgement: &Judgement<'_>,
         values: &mut ShownValues,
     ) {
         for (path, condition) in &self.conditions {
             let parts = condition.parts().into_iter();
             let operators = parts.map(|(operator, expected)| (operator, Some(expected)));
-            values.add(call_idx, path, operators, context);
+            values.add(call_idx, path, operators, judgement);
         }
     }
 
@@ -307,7 +309,7 @@ impl CallPattern {
                      `^{pattern}$` if the argument is a text"
                 )
             });
-        let never = (self.is_final && self.min_count.0 > 1).then(|| {
+        let never = (self.is_final && self.min_count > 1).then(|| {
             format!(
                 "{self}: only one call can be the last, so `final` with `min_count` above 1 is \
                  never satisfied"
@@ -475,118 +477,126 @@ fn string_argument<'a>(args: Known<&'a Value>, argument: &str) -> Known<&'a str>
 
 // === as written: a string (the name alone) or a map ===
 
-/// An entry of a list of call patterns, written as a string (the pattern of the name) or as a map.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(transparent)]
-pub struct Entry<L> {
-    /// The conditions on the call.
-    pub pattern: CallPattern,
-    #[serde(skip)]
-    list: PhantomData<L>,
-}
-
-/// A list of call patterns. It decides which fields its entries may have.
-pub trait CallList {
-    /// The name of an entry in the schema.
-    const ENTRY: &'static str;
-    /// The description of an entry in the schema.
-    const DESCRIPTION: &'static str;
-    /// The fields that an entry may have.
-    const FIELDS: &'static [&'static str];
-}
-
-/// Defines the lists from one table.
+/// Defines, for each list of call patterns, a function that parses the list and one that returns
+/// its schema. The list decides which fields its entries may have.
 macro_rules! call_lists {
-    ($($vis:vis $name:ident = $entry:literal, $description:literal, $fields:expr;)+) => {$(
-        #[doc = $description]
-        #[derive(Debug, Clone, PartialEq)]
-        $vis enum $name {}
+    ($($read:ident, $schema:ident = $entry:literal, $description:literal, $fields:expr;)+) => {$(
+        pub(crate) fn $read<'de, D: Deserializer<'de>>(
+            deserializer: D,
+        ) -> Result<Vec<CallPattern>, D::Error> {
+            deserializer.deserialize_seq(ListVisitor(EntryVisitor(&$fields)))
+        }
 
-        impl CallList for $name {
-            const ENTRY: &'static str = $entry;
-            const DESCRIPTION: &'static str = $description;
-            const FIELDS: &'static [&'static str] = &$fields;
+        pub(crate) fn $schema(generator: &mut SchemaGenerator) -> Schema {
+            let entry = entry_schema(generator, $entry, $description, &$fields);
+            json_schema!({ "type": "array", "items": entry })
         }
     )+};
 }
 
 call_lists! {
-    pub Required = "RequiredCall", "A call that must be made.", [
+    required, required_schema = "RequiredCall", "A call that must be made.", [
         "name", "error", "command", "path", "args", "result", "where", "min_count", "final",
         "at_step", "before_step",
     ];
-    pub Disallowed = "DisallowedCall", "A call that must not be made.",
-        ["name", "error", "command", "path", "args", "result", "where"];
-    pub Sequence = "SequenceCall", "A call in its turn.",
+    disallowed, disallowed_schema = "DisallowedCall", "A call that must not be made.", IN_RULE;
+    sequence, sequence_schema = "SequenceCall", "A call in its turn.",
         ["name", "error", "command", "path", "args", "where"];
-    pub Ignored = "IgnoredCall", "A call that does not count.",
+    ignored, ignored_schema = "IgnoredCall", "A call that does not count.",
         ["name", "error", "args", "result", "where"];
-    pub(crate) InRule = "CallOfRule", "The calls that a rule is about.",
-        ["name", "error", "command", "path", "args", "result", "where"];
 }
 
-impl<L> From<CallPattern> for Entry<L> {
-    fn from(pattern: CallPattern) -> Self {
-        Self {
-            pattern,
-            list: PhantomData,
-        }
-    }
+/// The fields of the calls that a rule is about.
+const IN_RULE: [&str; 7] = [
+    "name", "error", "command", "path", "args", "result", "where",
+];
+
+pub(crate) fn list_patterns_mut<'a>(
+    list: &[&str],
+    patterns: &'a mut [CallPattern],
+) -> Vec<PlacedPattern<'a>> {
+    let patterns = patterns.iter_mut().zip(0_usize..);
+    patterns
+        .flat_map(|(pattern, at)| pattern.patterns_mut(&[list, &[&at.to_string()]].concat()))
+        .collect()
 }
 
-impl<L> Entry<L> {
-    pub(crate) fn patterns_mut<'a>(
-        list: &[&str],
-        entries: &'a mut [Self],
-    ) -> Vec<PlacedPattern<'a>> {
-        let entries = entries.iter_mut().zip(0_usize..);
-        entries
-            .flat_map(|(entry, at)| {
-                let at = at.to_string();
-                let path = [list, &[&at]].concat();
-                entry.pattern.patterns_mut(&path)
-            })
-            .collect()
-    }
-
-    pub(crate) fn warnings(list: &str, entries: &[Self]) -> Vec<String> {
-        let entries = entries.iter().enumerate();
-        entries
-            .flat_map(|(at, entry)| entry.pattern.warnings(&format!("{list}[{at}]")))
-            .collect()
-    }
+pub(crate) fn list_warnings(list: &str, patterns: &[CallPattern]) -> Vec<String> {
+    let patterns = patterns.iter().enumerate();
+    patterns
+        .flat_map(|(at, pattern)| pattern.warnings(&format!("{list}[{at}]")))
+        .collect()
 }
 
-struct EntryVisitor<L>(PhantomData<L>);
+/// Parses an entry: a string, which is the pattern of the name, or a map with these fields.
+#[derive(Clone, Copy)]
+struct EntryVisitor(&'static [&'static str]);
 
-impl<'de, L: CallList> Visitor<'de> for EntryVisitor<L> {
-    type Value = Entry<L>;
+impl<'de> Visitor<'de> for EntryVisitor {
+    type Value = CallPattern;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a pattern of the tool's name, or a map with `name` and more")
     }
 
-    fn visit_str<E: Error>(self, name: &str) -> Result<Entry<L>, E> {
-        Ok(CallPattern::named(Pattern::from(name.to_owned())).into())
+    fn visit_str<E: Error>(self, name: &str) -> Result<CallPattern, E> {
+        Ok(CallPattern::named(Pattern::from(name.to_owned())))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Entry<L>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<CallPattern, A::Error> {
         let map = MapAccessDeserializer::new(map);
-        let pattern = CallPattern::deserialize(Hinted::with_fields(map, L::FIELDS))?;
-        Ok(pattern.into())
+        CallPattern::deserialize(Hinted::with_fields(map, self.0))
     }
 }
 
-impl<'de, L: CallList> Deserialize<'de> for Entry<L> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(EntryVisitor(PhantomData))
+impl<'de> DeserializeSeed<'de> for EntryVisitor {
+    type Value = CallPattern;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<CallPattern, D::Error> {
+        deserializer.deserialize_any(self)
     }
+}
+
+struct ListVisitor(EntryVisitor);
+
+impl<'de> Visitor<'de> for ListVisitor {
+    type Value = Vec<CallPattern>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a sequence")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<CallPattern>, A::Error> {
+        let mut patterns = Vec::new();
+        while let Some(pattern) = items.next_element_seed(self.0)? {
+            patterns.push(pattern);
+        }
+        Ok(patterns)
+    }
+}
+
+/// Returns the schema of an entry. An entry that is a map gets a definition of this name.
+fn entry_schema(
+    generator: &mut SchemaGenerator,
+    name: &str,
+    description: &str,
+    fields: &[&str],
+) -> Schema {
+    let mut as_map = CallPattern::json_schema(generator);
+    as_map.insert("description".to_owned(), description.into());
+    if let Some(Value::Object(all)) = as_map.get_mut("properties") {
+        all.retain(|field, _| fields.contains(&field.as_str()));
+    }
+    let definitions = generator.definitions_mut();
+    definitions.insert(name.to_owned(), as_map.to_value());
+    let as_map = Schema::new_ref(format!("#/$defs/{name}"));
+    json_schema!({ "anyOf": [generator.subschema_for::<Pattern>(), as_map] })
 }
 
 /// A kind of call: all calls that match at least one of the patterns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calls {
-    entries: Vec<Entry<InRule>>,
+    patterns: Vec<CallPattern>,
     /// True if the patterns were written as a list, even a list of one.
     is_list: bool,
 }
@@ -594,7 +604,7 @@ pub struct Calls {
 impl Calls {
     /// Returns the patterns, at least one.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = &CallPattern> {
-        self.entries.iter().map(|entry| &entry.pattern)
+        self.patterns.iter()
     }
 
     /// Returns each pattern with its index as the last step of a path, such as `[0]`; the step is
@@ -610,11 +620,10 @@ impl Calls {
 
     pub(crate) fn patterns_mut(&mut self, path: &[&str]) -> Vec<PlacedPattern<'_>> {
         if self.is_list {
-            Entry::patterns_mut(path, &mut self.entries)
+            list_patterns_mut(path, &mut self.patterns)
         } else {
-            let one = self.entries.iter_mut();
-            one.flat_map(|entry| entry.pattern.patterns_mut(path))
-                .collect()
+            let one = self.patterns.iter_mut();
+            one.flat_map(|pattern| pattern.patterns_mut(path)).collect()
         }
     }
 }
@@ -632,10 +641,10 @@ impl fmt::Display for Calls {
 impl<'de> Deserialize<'de> for Calls {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct CallsVisitor;
-        const ONE: EntryVisitor<InRule> = EntryVisitor(PhantomData);
-        fn of_one(entry: Entry<InRule>) -> Calls {
+        const ONE: EntryVisitor = EntryVisitor(&IN_RULE);
+        fn of_one(pattern: CallPattern) -> Calls {
             Calls {
-                entries: vec![entry],
+                patterns: vec![pattern],
                 is_list: false,
             }
         }
@@ -656,12 +665,12 @@ impl<'de> Deserialize<'de> for Calls {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Calls, A::Error> {
-                let entries = Vec::deserialize(SeqAccessDeserializer::new(items))?;
-                if entries.is_empty() {
+                let patterns = ListVisitor(ONE).visit_seq(items)?;
+                if patterns.is_empty() {
                     Err(Error::custom("no call fits an empty list: write a pattern"))
                 } else {
                     Ok(Calls {
-                        entries,
+                        patterns,
                         is_list: true,
                     })
                 }
@@ -673,9 +682,9 @@ impl<'de> Deserialize<'de> for Calls {
 
 impl Serialize for Calls {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.entries.as_slice() {
-            [entry] => entry.serialize(serializer),
-            entries => entries.serialize(serializer),
+        match self.patterns.as_slice() {
+            [pattern] => pattern.serialize(serializer),
+            patterns => patterns.serialize(serializer),
         }
     }
 }
@@ -690,62 +699,18 @@ impl JsonSchema for Calls {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let entry = generator.subschema_for::<EntryMap<InRule>>();
-        let entry = json_schema!({ "anyOf": [generator.subschema_for::<Pattern>(), entry] });
+        let description = "The calls that a rule is about.";
+        let entry = entry_schema(generator, "CallOfRule", description, &IN_RULE);
         let list = json_schema!({ "type": "array", "items": entry, "minItems": 1 });
         json_schema!({ "anyOf": [entry, list] })
     }
 }
 
-impl<L: CallList> JsonSchema for Entry<L> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        L::ENTRY.into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let as_map = generator.subschema_for::<EntryMap<L>>();
-        json_schema!({ "anyOf": [generator.subschema_for::<Pattern>(), as_map] })
-    }
-}
-
-/// The schema of an entry that is a map.
-struct EntryMap<L>(PhantomData<L>);
-
-impl<L: CallList> JsonSchema for EntryMap<L> {
-    fn schema_name() -> Cow<'static, str> {
-        L::ENTRY.into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let mut schema = CallPattern::json_schema(generator);
-        schema.insert("description".to_owned(), L::DESCRIPTION.into());
-        if let Some(Value::Object(fields)) = schema.get_mut("properties") {
-            fields.retain(|field, _| L::FIELDS.contains(&field.as_str()));
-        }
-        schema
-    }
-}
-
-count!(
-    MinCount,
-    "`min_count`",
-    1,
-    "How many calls there must be, at least 1."
-);
-count!(AtStep, "`at_step`", 0, "A step, counted from 0.");
-count!(
-    BeforeStep,
-    "`before_step`",
-    1,
-    "A step that is not reached, at least 1."
-);
-
-impl MinCount {
-    fn is_one(&self) -> bool {
-        self.0 == 1
-    }
+/// Returns true if `min_count` is its default.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_one(min_count: &u32) -> bool {
+    *min_count == 1
 }

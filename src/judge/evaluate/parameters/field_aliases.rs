@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::LazyLock;
 
-use serde::de::{self, DeserializeSeed, MapAccess, Visitor};
+use serde::de::{self, DeserializeSeed, EnumAccess, MapAccess, Visitor};
 use serde::forward_to_deserialize_any;
 use serde::{Deserialize, Deserializer};
 use text::nearest;
@@ -19,6 +19,8 @@ struct WrongWords {
     spelled: BTreeMap<String, Vec<String>>,
     /// Fields that belong to another struct, and the error for each.
     elsewhere: BTreeMap<String, String>,
+    /// Words that people try instead of a rule's template, and the remedy for each.
+    templates: BTreeMap<String, String>,
 }
 
 static WRONG_WORDS: LazyLock<WrongWords> = LazyLock::new(|| {
@@ -54,6 +56,23 @@ fn refused_operator(word: &str, fields: &[&str]) -> Option<String> {
     })
 }
 
+/// The templates that forbid a relation of two kinds of calls.
+const BANS: [&str; 3] = ["not_coexistence", "not_succession", "not_chain_succession"];
+const BANS_REMEDY: &str = "rules that forbid something are `absence`, `not_coexistence`, \
+                           `not_succession` and `not_chain_succession`";
+
+/// Returns the error for a word that is not a template of a rule; `None` if it is probably one
+/// that is misspelt.
+fn refused_template(word: &str) -> Option<String> {
+    let is_new_ban = || word.starts_with("not_") && nearest(word, BANS).is_none();
+    let remedy = match WRONG_WORDS.templates.get(word) {
+        Some(remedy) => remedy,
+        None if is_new_ban() => BANS_REMEDY,
+        None => return None,
+    };
+    Some(format!("`{word}` is not a rule template: {remedy}"))
+}
+
 /// Returns true if `word` is a wrong spelling of `field`. The word was already rejected, so an
 /// error about the missing field would be superfluous.
 pub fn is_misspelling_of(word: &str, field: &str) -> bool {
@@ -69,8 +88,8 @@ pub(crate) fn leading_sign(text: &str) -> Option<(&str, &'static str)> {
     Some((sign, WRONG_WORDS.spelled.get(sign)?.first()?))
 }
 
-/// A deserializer that rejects known wrong spellings of a struct's fields and suggests the right
-/// ones.
+/// A deserializer that rejects known wrong spellings of a struct's fields, or of a rule's template,
+/// and suggests the right ones.
 pub(crate) struct Hinted<D> {
     deserializer: D,
     fields: Option<&'static [&'static str]>,
@@ -112,14 +131,25 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Hinted<D> {
             .deserialize_struct(name, fields, Fields { visitor, fields })
     }
 
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        templates: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        let fields = templates;
+        self.deserializer
+            .deserialize_enum(name, templates, Fields { visitor, fields })
+    }
+
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
-        option unit unit_struct newtype_struct seq tuple tuple_struct map enum identifier
-        ignored_any
+        option unit unit_struct newtype_struct seq tuple tuple_struct map identifier ignored_any
     }
 }
 
-/// A struct's visitor that accepts only maps: a list of values without names would be unreadable.
+/// A visitor of a struct, or of the templates. It accepts no list of values without names, which
+/// would be unreadable.
 struct Fields<V> {
     visitor: V,
     fields: &'static [&'static str],
@@ -129,6 +159,9 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Fields<V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if are_templates(self.fields) {
+            return f.write_str("a rule such as `precedence: { a: \"^read$\", b: \"^write$\" }`");
+        }
         f.write_str("a map with ")?;
         for (at, field) in self.fields.iter().enumerate() {
             write!(f, "{}`{field}`", if at == 0 { "" } else { ", " })?;
@@ -142,8 +175,20 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Fields<V> {
             fields: self.fields,
         })
     }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<V::Value, A::Error> {
+        self.visitor.visit_enum(HintedMap {
+            map: data,
+            fields: self.fields,
+        })
+    }
 }
 
+fn are_templates(fields: &[&str]) -> bool {
+    fields.contains(&"precedence")
+}
+
+/// The access to a map, or to the template of a rule.
 struct HintedMap<A> {
     map: A,
     fields: &'static [&'static str],
@@ -171,6 +216,21 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for HintedMap<A> {
     }
 }
 
+impl<'de, A: EnumAccess<'de>> EnumAccess<'de> for HintedMap<A> {
+    type Error = A::Error;
+    type Variant = A::Variant;
+
+    fn variant_seed<S: DeserializeSeed<'de>>(
+        self,
+        seed: S,
+    ) -> Result<(S::Value, A::Variant), A::Error> {
+        self.map.variant_seed(Key {
+            seed,
+            fields: self.fields,
+        })
+    }
+}
+
 /// The seed that parses a key. It returns the error while the key is read, so the error has the
 /// key's position.
 struct Key<K> {
@@ -190,11 +250,15 @@ impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for Key<K> {
     type Value = K::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a field's name")
+        f.write_str(if are_templates(self.fields) { "a template's name" } else { "a field's name" })
     }
 
     fn visit_str<E: de::Error>(self, key: &str) -> Result<K::Value, E> {
-        if !self.fields.contains(&key) {
+        if are_templates(self.fields) {
+            if let Some(message) = refused_template(key) {
+                return Err(E::custom(message));
+            }
+        } else if !self.fields.contains(&key) {
             let mut meant = WRONG_WORDS.spelled.get(key).into_iter().flatten();
             if let Some(field) = meant.find(|field| self.fields.contains(&field.as_str())) {
                 return Err(E::custom(format_args!("`{key}` is spelled `{field}` here")));
@@ -212,7 +276,7 @@ impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for Key<K> {
     }
 }
 
-/// Implements serde for a struct with `#[serde(remote = "Self")]`, so that parsing goes through
+/// Implements serde for a type with `#[serde(remote = "Self")]`, so that parsing goes through
 /// `Hinted`. (Each field's type checks the field's value. `Evaluate::check` compares fields with
 /// each other, because it can report the errors at better positions.)
 macro_rules! read_with_hints {

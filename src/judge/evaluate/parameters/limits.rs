@@ -9,39 +9,36 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Number;
 use text::{duration_from, duration_text};
 
-/// Parses a whole number of at least `least`. The error about another number names the field.
+/// Parses a whole number of at least `least`. `refused` returns the error about another number,
+/// given the allowed range, such as ", 0 or more", and the number.
 pub(crate) fn whole_number<'de, D: Deserializer<'de>>(
     deserializer: D,
-    field: &'static str,
     least: u32,
+    refused: impl Fn(&str, &str) -> String,
 ) -> Result<u32, D::Error> {
-    struct NumberVisitor(&'static str, u32);
-    impl NumberVisitor {
+    struct NumberVisitor<F>(u32, F);
+    impl<F: Fn(&str, &str) -> String> NumberVisitor<F> {
         fn read<E: de::Error>(&self, n: Option<u32>, found: impl fmt::Display) -> Result<u32, E> {
-            let Self(field, least) = self;
+            let Self(least, refused) = self;
             if let Some(n) = n.filter(|n| n >= least) {
                 return Ok(n);
             }
             let found = found.to_string();
             let is_too_large = n.is_none() && found.bytes().all(|byte| byte.is_ascii_digit());
-            Err(if is_too_large {
-                E::custom(format_args!(
-                    "{field} cannot be {found}: write a whole number from {least} to {}",
-                    u32::MAX
-                ))
+            let range = if is_too_large {
+                format!(" from {least} to {}", u32::MAX)
             } else {
-                E::custom(format_args!(
-                    "{field} cannot be {found}: write a whole number, {least} or more"
-                ))
-            })
+                format!(", {least} or more")
+            };
+            Err(E::custom(refused(&range, &found)))
         }
     }
 
-    impl<'de> Visitor<'de> for NumberVisitor {
+    impl<'de, F: Fn(&str, &str) -> String> Visitor<'de> for NumberVisitor<F> {
         type Value = u32;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "a whole number, {} or more", self.1)
+            write!(f, "a whole number, {} or more", self.0)
         }
 
         fn visit_u64<E: de::Error>(self, n: u64) -> Result<u32, E> {
@@ -71,39 +68,38 @@ pub(crate) fn whole_number<'de, D: Deserializer<'de>>(
             self.read(None, number)
         }
     }
-    deserializer.deserialize_any(NumberVisitor(field, least))
+    deserializer.deserialize_any(NumberVisitor(least, refused))
 }
 
-/// Defines the type of a field that is a whole number. Its default is the smallest allowed value.
-macro_rules! count {
-    ($name:ident, $field:literal, $least:literal, $doc:literal) => {
-        #[doc = $doc]
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
-        #[serde(transparent)]
-        pub struct $name(#[schemars(range(min = $least))] pub u32);
-
-        impl Default for $name {
-            fn default() -> Self {
-                Self($least)
-            }
+/// Defines the functions that parse fields which are whole numbers.
+macro_rules! whole_numbers {
+    ($($read:ident: $field:literal, at least $least:literal;)+) => {$(
+        pub(crate) fn $read<'de, D: Deserializer<'de>, N: From<u32>>(
+            deserializer: D,
+        ) -> Result<N, D::Error> {
+            let refused = |range: &str, found: &str| {
+                format!(concat!($field, " cannot be {}: write a whole number{}"), found, range)
+            };
+            whole_number(deserializer, $least, refused).map(N::from)
         }
-
-        impl<'de> serde::Deserialize<'de> for $name {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                $crate::evaluate::parameters::limits::whole_number(deserializer, $field, $least)
-                    .map(Self)
-            }
-        }
-    };
+    )+};
 }
-pub(crate) use count;
 
-count!(
-    Most,
-    "a limit",
-    0,
-    "A number that is not to be exceeded, 0 or more."
-);
+whole_numbers! {
+    limit: "a limit", at least 0;
+    min: "`min`", at least 1;
+    max: "`max`", at least 0;
+    count: "`count`", at least 1;
+    min_count: "`min_count`", at least 1;
+    at_step: "`at_step`", at least 0;
+    before_step: "`before_step`", at least 1;
+    min_length: "`min_length`", at least 16;
+}
+
+/// Returns the default of fields that are at least 1.
+pub(crate) fn one() -> u32 {
+    1
+}
 
 /// A duration above zero: `500ms`, `2s`, `15m`, `1h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, JsonSchema)]

@@ -1,18 +1,14 @@
 //! The written form of rules over calls. Each rule is a template with its fields: `total`, or a
 //! template of the language DECLARE.
 
-use std::fmt;
-
 use schemars::JsonSchema;
-use serde::de::{self, DeserializeSeed, EnumAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, forward_to_deserialize_any};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::Value;
-use text::nearest;
 
 use super::call_pattern::{CallPattern, Calls};
 use super::condition::DecimalBound;
 use super::field_aliases::read_with_hints;
-use super::limits::{Period, count};
+use super::limits::{Period, count, max, min, one};
 use super::optional::written;
 use super::pattern::PlacedPattern;
 use super::same::{Same, at_least_one_path};
@@ -138,8 +134,9 @@ pub struct AtLeast {
     /// The calls that the rule checks.
     pub a: Calls,
     /// The minimum number of calls, at least 1.
-    #[serde(default)]
-    pub min: Min,
+    #[serde(default = "one", deserialize_with = "min")]
+    #[schemars(range(min = 1))]
+    pub min: u32,
 }
 
 /// A maximum number of calls.
@@ -149,8 +146,8 @@ pub struct AtMost {
     /// The calls that the rule checks.
     pub a: Calls,
     /// The maximum number of calls; 0 if left out.
-    #[serde(default)]
-    pub max: Max,
+    #[serde(default, deserialize_with = "max")]
+    pub max: u32,
 }
 
 /// An exact number of calls.
@@ -160,8 +157,9 @@ pub struct ExactlyMany {
     /// The calls that the rule checks.
     pub a: Calls,
     /// The required number of calls, at least 1.
-    #[serde(default)]
-    pub count: ExactCount,
+    #[serde(default = "one", deserialize_with = "count")]
+    #[schemars(range(min = 1))]
+    pub count: u32,
 }
 
 /// The first or the last call.
@@ -278,6 +276,7 @@ pub enum Overlap {
     NotEvaluated,
 }
 
+read_with_hints!(Rule);
 read_with_hints!(AtLeast);
 read_with_hints!(AtMost);
 read_with_hints!(ExactlyMany);
@@ -305,15 +304,15 @@ macro_rules! fields {
 }
 
 fields!(AtLeast, [a], rule => RuleShape {
-    bounds: (rule.min.0, u32::MAX),
+    bounds: (rule.min, u32::MAX),
     ..RuleShape::of_one(&rule.a)
 });
 fields!(AtMost, [a], rule => RuleShape {
-    bounds: (0, rule.max.0),
+    bounds: (0, rule.max),
     ..RuleShape::of_one(&rule.a)
 });
 fields!(ExactlyMany, [a], rule => RuleShape {
-    bounds: (rule.count.0, rule.count.0),
+    bounds: (rule.count, rule.count),
     ..RuleShape::of_one(&rule.a)
 });
 fields!(Edge, [a], rule => RuleShape {
@@ -347,197 +346,5 @@ impl Rule {
         let patterns =
             entries.flat_map(|(key, calls)| calls.patterns_mut(&[path, &[template, key]].concat()));
         patterns.collect()
-    }
-}
-
-// === counts ===
-
-count!(Min, "`min`", 1, "How many calls there must be, at least 1.");
-count!(Max, "`max`", 0, "How many calls there may be.");
-count!(
-    ExactCount,
-    "`count`",
-    1,
-    "How many calls there must be, no more and no fewer, at least 1."
-);
-
-// === words that are not templates ===
-
-/// Words that people try instead of a template, and the remedy for each.
-const REWRITES: &[(&[&str], &str)] = &[
-    (
-        &["choice"],
-        "write `existence: { a: \"^(x|y)$\" }`, with both names in one pattern",
-    ),
-    (
-        &["exclusive_choice"],
-        "write two rules, `existence: { a: \"^(x|y)$\" }` and `not_coexistence: { a: \"^x$\", b: \
-         \"^y$\" }`",
-    ),
-    (
-        &[
-            "not_response",
-            "not_precedence",
-            "alternate_not_succession",
-            "not_alternate_succession",
-            "not_before",
-        ],
-        "write `not_succession`, which forbids an a before a b",
-    ),
-    (
-        &[
-            "not_chain",
-            "chain_not_succession",
-            "nonchainsuccession",
-            "not_chain_response",
-            "not_chain_precedence",
-        ],
-        "write `not_chain_succession`",
-    ),
-    (&["not_existence", "never", "forbidden"], "write `absence`"),
-    (&["nonsuccession"], "write `not_succession`"),
-    (
-        &[
-            "noncoexistence",
-            "not_responded_existence",
-            "not_co_existence",
-        ],
-        "write `not_coexistence`",
-    ),
-    (&["altresponse"], "write `alternate_response`"),
-    (&["altprecedence"], "write `alternate_precedence`"),
-    (&["altsuccession"], "write `alternate_succession`"),
-    (
-        &["exactly_one", "exactly_once"],
-        "write `exactly`, whose `count` is 1 if left out",
-    ),
-    (&["co_existence"], "write `coexistence`"),
-    (
-        &["before", "requires"],
-        "write `precedence: { a, b }`, which requires an a before each b",
-    ),
-    (
-        &["after"],
-        "write `response: { a, b }`, which requires a b after each a",
-    ),
-    (
-        &["next"],
-        "write `chain_response: { a, b }`, which requires a b right after each a",
-    ),
-    (&["first"], "write `init`"),
-    (&["last"], "write `end`"),
-    (
-        &["eventually", "participation", "at_least_one", "required"],
-        "write `existence`",
-    ),
-    (&["at_most_one"], "write `absence` with `max: 1`"),
-    (&["at_least"], "write `existence` with `min`"),
-    (&["at_most"], "write `absence` with `max`"),
-    (&["sum"], "write `total`"),
-    (
-        &["any_of"],
-        "write a list of patterns as `a` or `b`, of which a call matches one",
-    ),
-];
-
-/// The templates that forbid a relation of two kinds of calls.
-const BANS: [&str; 3] = ["not_coexistence", "not_succession", "not_chain_succession"];
-const BANS_REMEDY: &str = "rules that forbid something are `absence`, `not_coexistence`, \
-                           `not_succession` and `not_chain_succession`";
-
-/// A deserializer that rejects words that are not templates, and suggests the remedy.
-struct Templates<D>(D);
-
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Templates<D> {
-    type Error = D::Error;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.0.deserialize_any(visitor)
-    }
-
-    fn deserialize_enum<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        variants: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_enum(name, variants, Template(visitor))
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
-        option unit unit_struct newtype_struct seq tuple tuple_struct map struct identifier
-        ignored_any
-    }
-}
-
-/// Wraps a visitor of templates, or the access to a variant. ([`Word`] wraps the seed that parses
-/// the variant's name.)
-struct Template<T>(T);
-
-impl<'de, V: Visitor<'de>> Visitor<'de> for Template<V> {
-    type Value = V::Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a rule such as `precedence: { a: \"^read$\", b: \"^write$\" }`")
-    }
-
-    fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<V::Value, A::Error> {
-        self.0.visit_enum(Template(data))
-    }
-}
-
-impl<'de, A: EnumAccess<'de>> EnumAccess<'de> for Template<A> {
-    type Error = A::Error;
-    type Variant = A::Variant;
-
-    fn variant_seed<S: DeserializeSeed<'de>>(
-        self,
-        seed: S,
-    ) -> Result<(S::Value, A::Variant), A::Error> {
-        self.0.variant_seed(Word(seed))
-    }
-}
-
-struct Word<S>(S);
-
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Word<S> {
-    type Value = S::Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
-        deserializer.deserialize_identifier(self)
-    }
-}
-
-impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for Word<S> {
-    type Value = S::Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a template's name")
-    }
-
-    fn visit_str<E: de::Error>(self, word: &str) -> Result<S::Value, E> {
-        let known = REWRITES.iter().find(|(words, _)| words.contains(&word));
-        let is_new_ban = || word.starts_with("not_") && nearest(word, BANS).is_none();
-        let rewrite = match known {
-            Some((_, rewrite)) => *rewrite,
-            None if is_new_ban() => BANS_REMEDY,
-            None => return self.0.deserialize(de::value::StrDeserializer::new(word)),
-        };
-        Err(E::custom(format_args!(
-            "`{word}` is not a rule template: {rewrite}"
-        )))
-    }
-}
-
-impl<'de> Deserialize<'de> for Rule {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Rule::deserialize(Templates(deserializer))
-    }
-}
-
-impl Serialize for Rule {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Rule::serialize(self, serializer)
     }
 }

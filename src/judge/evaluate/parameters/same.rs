@@ -10,11 +10,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use text::{code, counted};
 
 use super::field_aliases::Hinted;
-use super::limits::count;
-use super::optional::written;
-use super::shown_values::{ExplainContext, ShownValues};
+use super::limits::min_length;
+use super::shown_values::ShownValues;
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
 use crate::evaluate::comparison::copies::{Copied, Source, TextLeaves};
+use crate::evaluate::comparison::score::Judgement;
 use crate::evaluate::comparison::value_path::ValuePath;
 use crate::extract::equality;
 
@@ -31,10 +31,10 @@ pub struct Same {
     #[serde(default, skip_serializing_if = "Compare::is_equal")]
     compare: Compare,
     /// The minimum length of a shared text, in characters.
-    #[serde(default, deserialize_with = "written")]
+    #[serde(default, deserialize_with = "min_length")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "MinLength")]
-    pub min_length: Option<MinLength>,
+    #[schemars(with = "u32", range(min = 16))]
+    pub min_length: Option<u32>,
 }
 
 impl Same {
@@ -45,10 +45,8 @@ impl Same {
             Compare::AInB => Some(Copied::AInB),
             Compare::BInA => Some(Copied::BInA),
             Compare::SharedText => {
-                let least = self
-                    .min_length
-                    .map_or(DEFAULT_LENGTH, |least| least.0 as usize);
-                Some(Copied::Shared(least))
+                let least = self.min_length.unwrap_or(DEFAULT_LENGTH);
+                Some(Copied::Shared(least as usize))
             }
         }
     }
@@ -81,13 +79,13 @@ impl Same {
         &self,
         call: usize,
         is_b: bool,
-        context: ExplainContext<'_>,
+        judgement: &Judgement<'_>,
         values: &mut ShownValues,
     ) -> &ValuePath {
         let compare = serde_json::to_value(self.compare).unwrap_or_default();
         let operator = compare.as_str().unwrap_or_default().to_owned();
         let path = if is_b { &self.b } else { &self.a };
-        values.add(call, path, [(operator, None)], context);
+        values.add(call, path, [(operator, None)], judgement);
         path
     }
 
@@ -168,14 +166,7 @@ impl Compare {
     }
 }
 
-count!(
-    MinLength,
-    "`min_length`",
-    16,
-    "The minimum length of a shared text; shorter texts are shared by chance."
-);
-
-const DEFAULT_LENGTH: usize = 24;
+const DEFAULT_LENGTH: u32 = 24;
 
 impl<'de> Deserialize<'de> for Same {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -3,16 +3,8 @@
 use serde_json::{Value, json};
 use text::code;
 
-use crate::evaluate::comparison::score::Explain;
+use crate::evaluate::comparison::score::Judgement;
 use crate::evaluate::comparison::value_path::ValuePath;
-use crate::extract::Trajectory;
-
-/// A trajectory, and the settings that limit which of its values an explanation may show.
-#[derive(Clone, Copy)]
-pub(crate) struct ExplainContext<'a> {
-    pub(crate) trajectory: &'a Trajectory,
-    pub(crate) explain: &'a Explain,
-}
 
 /// The conditions on calls, and the values of these calls.
 #[derive(Default)]
@@ -29,11 +21,11 @@ impl ShownValues {
         call_idx: usize,
         path: &ValuePath,
         operators: impl IntoIterator<Item = (String, Option<Value>)>,
-        context: ExplainContext<'_>,
+        judgement: &Judgement<'_>,
     ) {
-        let call = context.trajectory.tool_calls.get(call_idx);
-        let call = call.filter(|_| context.explain.values);
-        let actual = call.and_then(|call| context.explain.value(&path.json_in(call)?));
+        let call = judgement.trajectory.tool_calls.get(call_idx);
+        let call = call.filter(|_| judgement.explain.values);
+        let actual = call.and_then(|call| judgement.explain.value(&path.json_in(call)?));
         for (operator, expected) in operators {
             let mut detail = json!({
                 "call": call_idx + 1,

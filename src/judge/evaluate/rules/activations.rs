@@ -21,13 +21,10 @@ pub(crate) struct Activation {
 
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// The certain activations, with unknown evidence counted as no match.
-    so_far: Kept,
-    /// The activations that give the lowest possible share. An uncertain activation counts here
-    /// only if it lowers the share.
-    at_worst: Kept,
-    /// The activations that give the highest possible share.
-    at_best: Kept,
+    /// The certain activations, with unknown evidence counted as no match; the activations that
+    /// give the lowest possible share (an uncertain activation counts only if it lowers the share);
+    /// and the activations that give the highest possible share.
+    counts: [Kept; 3],
     n_violations: usize,
     n_open: usize,
     /// The calls that violate the rule. A call that has to meet two requirements may occur twice.
@@ -181,14 +178,6 @@ pub(crate) enum NearMiss {
     ByName { call: usize, pattern: usize },
 }
 
-/// A share of satisfied activations, and the bounds within which missing evidence could move it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Share {
-    pub(crate) value: f64,
-    pub(crate) least: f64,
-    pub(crate) most: f64,
-}
-
 impl RuleFound {
     pub(crate) fn is_satisfied(&self) -> Option<bool> {
         match (self.n_violations, self.n_open) {
@@ -203,7 +192,7 @@ impl RuleFound {
         tally.violating.sort_unstable();
         tally.violating.dedup();
         let mut found = Self {
-            n_activations: tally.so_far.n,
+            n_activations: tally.counts[0].n,
             n_violations: tally.n_violations,
             n_open: tally.n_open,
             violated: Vec::new(),
@@ -252,42 +241,6 @@ impl RuleFound {
     }
 }
 
-impl Share {
-    /// Returns the share; 1 if there are no activations.
-    pub(crate) fn new(tally: &Tally) -> Self {
-        Self {
-            value: tally.so_far.share(),
-            least: tally.at_worst.share(),
-            most: tally.at_best.share(),
-        }
-    }
-
-    pub(crate) fn of_all(&self) -> [f64; 3] {
-        [self.value, self.least, self.most]
-    }
-}
-
-impl Kept {
-    fn add(&mut self, counts: bool, is_kept: bool) {
-        self.n += usize::from(counts);
-        self.n_kept += usize::from(counts && is_kept);
-    }
-
-    fn with(self, other: Self) -> Self {
-        Self {
-            n: self.n + other.n,
-            n_kept: self.n_kept + other.n_kept,
-        }
-    }
-
-    fn share(self) -> f64 {
-        match self.n {
-            0 => 1.0,
-            n => self.n_kept as f64 / n as f64,
-        }
-    }
-}
-
 impl Tally {
     /// Counts an activation. Calls `breach` only if the violation is stored.
     pub(crate) fn add(&mut self, activation: Activation, breach: impl FnOnce() -> Breach) {
@@ -297,11 +250,15 @@ impl Tally {
             kept_so_far,
             call,
         } = activation;
-        self.so_far.add(is_certain, kept_so_far);
-        self.at_worst
-            .add(is_certain || kept != Tri::Yes, kept == Tri::Yes);
-        self.at_best
-            .add(is_certain || kept != Tri::No, kept != Tri::No);
+        let counted = [
+            (is_certain, kept_so_far),
+            (is_certain || kept != Tri::Yes, kept == Tri::Yes),
+            (is_certain || kept != Tri::No, kept != Tri::No),
+        ];
+        for (count, (counts, is_kept)) in self.counts.iter_mut().zip(counted) {
+            count.n += usize::from(counts);
+            count.n_kept += usize::from(counts && is_kept);
+        }
         self.n_open += usize::from(if is_certain { kept == Tri::Maybe } else { kept != Tri::Yes });
         if is_certain && kept == Tri::No {
             self.n_violations += 1;
@@ -312,15 +269,25 @@ impl Tally {
         }
     }
 
+    /// Returns the share of satisfied activations, or 1 if there are none, and the bounds within
+    /// which missing evidence could move it.
+    pub(crate) fn shares(&self) -> [f64; 3] {
+        self.counts.map(|Kept { n, n_kept }| match n {
+            0 => 1.0,
+            n => n_kept as f64 / n as f64,
+        })
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         self.n_open > 0
     }
 
     /// Adds the activations of another requirement of the same rule.
     pub(crate) fn extend(&mut self, other: Self) {
-        self.so_far = self.so_far.with(other.so_far);
-        self.at_worst = self.at_worst.with(other.at_worst);
-        self.at_best = self.at_best.with(other.at_best);
+        for (count, other) in self.counts.iter_mut().zip(other.counts) {
+            count.n += other.n;
+            count.n_kept += other.n_kept;
+        }
         self.n_violations += other.n_violations;
         self.n_open += other.n_open;
         self.violating.extend(other.violating);

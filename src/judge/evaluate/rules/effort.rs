@@ -10,8 +10,7 @@ use crate::evaluate::comparison::agreement::Numbering;
 use crate::evaluate::comparison::captured::{Known, Tri};
 use crate::evaluate::comparison::order::{Concurrency, Intervals};
 use crate::evaluate::comparison::score::UnknownTokens;
-use crate::evaluate::parameters::call_pattern::{CallReader, Entry, Ignored};
-use crate::evaluate::parameters::limits::Period;
+use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader};
 use crate::extract::{Trajectory, equality};
 
 /// Maximum number of calls in a block that is searched for repetition.
@@ -36,6 +35,8 @@ pub(crate) enum Limit {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct LimitFound {
     pub(crate) limit: Limit,
+    /// The limit's value; milliseconds for the duration.
+    pub(crate) most: u64,
     pub(crate) kept: Tri,
     /// The measured count, or the measured milliseconds rounded up; `None` if unknown.
     pub(crate) actual: Option<u64>,
@@ -71,9 +72,10 @@ impl Amount {
 }
 
 impl LimitFound {
-    fn new(limit: Limit, kept: Tri, actual: Option<u64>) -> Self {
+    fn new(limit: Limit, most: u64, kept: Tri, actual: Option<u64>) -> Self {
         Self {
             limit,
+            most,
             kept,
             actual,
             calls: Vec::new(),
@@ -102,6 +104,15 @@ impl Limit {
             Self::OutputTokens => "max_output_tokens",
             Self::Tokens => "max_tokens",
         }
+    }
+
+    pub(crate) fn is_on_models(self) -> bool {
+        self >= Self::ModelCalls
+    }
+
+    /// Returns true if a run that has exceeded the limit can never satisfy it again.
+    pub(crate) fn stays_exceeded(self) -> bool {
+        matches!(self, Self::Calls | Self::Errors | Self::Duplicates) || self.is_on_models()
     }
 
     pub(crate) fn unit(self) -> &'static str {
@@ -153,17 +164,13 @@ impl Made {
 impl<'a> EffortLook<'a> {
     /// Selects the calls that no entry of `ignore` matches. Matching spends at most `max_search`
     /// units of work.
-    pub(crate) fn new(
-        ignore: &[Entry<Ignored>],
-        trajectory: &'a Trajectory,
-        max_search: u64,
-    ) -> Self {
+    pub(crate) fn new(ignore: &[CallPattern], trajectory: &'a Trajectory, max_search: u64) -> Self {
         let mut reader = CallReader::new(trajectory, max_search);
         let (mut calls, mut is_unsure) = (Vec::new(), false);
         for call_idx in 0..trajectory.tool_calls.len() {
             let mut is_ignored = Tri::No;
-            for entry in ignore {
-                is_ignored = is_ignored.max(reader.fit(&entry.pattern, Tri::Yes, call_idx));
+            for pattern in ignore {
+                is_ignored = is_ignored.max(reader.fit(pattern, Tri::Yes, call_idx));
                 if is_ignored == Tri::Yes {
                     break;
                 }
@@ -196,18 +203,23 @@ impl<'a> EffortLook<'a> {
         }
     }
 
-    pub(crate) fn judge(&mut self, limit: Limit, most: u32) -> LimitFound {
-        let amount = self.amount(limit, most as usize);
-        self.found(limit, u64::from(most), amount)
+    pub(crate) fn judge(&mut self, limit: Limit, most: u64) -> LimitFound {
+        if limit == Limit::Duration {
+            self.duration(most)
+        } else if limit.is_on_models() {
+            self.of_models(limit, most)
+        } else {
+            let amount = self.amount(limit, usize::try_from(most).unwrap_or(usize::MAX));
+            self.found(limit, most, amount)
+        }
     }
 
     fn found(&self, limit: Limit, most: u64, amount: Amount) -> LimitFound {
-        let stays_exceeded = matches!(limit, Limit::Calls | Limit::Errors | Limit::Duplicates);
         let kept = match (amount.most <= most, amount.least > most) {
             _ if self.is_unsure => Tri::Maybe,
             (true, _) if self.trajectory.cut_short => Tri::Maybe,
             (true, _) => Tri::Yes,
-            (_, true) if self.trajectory.cut_short && !stays_exceeded => Tri::Maybe,
+            (_, true) if self.trajectory.cut_short && !limit.stays_exceeded() => Tri::Maybe,
             (_, true) => Tri::No,
             (false, false) => Tri::Maybe,
         };
@@ -219,17 +231,13 @@ impl<'a> EffortLook<'a> {
         LimitFound {
             calls,
             block: if kept == Tri::No { amount.block } else { 1 },
-            ..LimitFound::new(limit, kept, (!self.is_unsure).then_some(amount.least))
+            ..LimitFound::new(limit, most, kept, (!self.is_unsure).then_some(amount.least))
         }
     }
 
     fn failed(&mut self) -> Vec<Tri> {
-        (self.calls.iter())
-            .map(|call_idx| match self.reader.captured.error(*call_idx) {
-                Known::Value(failed) => Tri::from(failed),
-                Known::None | Known::Unknown => Tri::Maybe,
-            })
-            .collect()
+        let failed = |call_idx: &usize| self.reader.captured.error(*call_idx);
+        self.calls.iter().map(failed).collect()
     }
 
     fn errors(&mut self, most: usize) -> Amount {
@@ -415,7 +423,7 @@ impl<'a> EffortLook<'a> {
         }
     }
 
-    pub(crate) fn duration(&mut self, most: Period) -> LimitFound {
+    fn duration(&mut self, most: u64) -> LimitFound {
         let calls = &self.trajectory.tool_calls;
         let untimed = calls.iter().any(|call| call.untimed);
         let (start, end) = match &self.trajectory.subject {
@@ -443,13 +451,13 @@ impl<'a> EffortLook<'a> {
         let is_certain = !self.trajectory.cut_short
             || (self.trajectory.subject.is_some() && !self.trajectory.uncertainty.subject);
         let nanos = end.saturating_sub(start);
-        let is_kept = i64::try_from(nanos).is_ok_and(|nanos| nanos <= most.nanos());
+        let is_kept = nanos <= most.saturating_mul(1_000_000);
         let kept = if is_known && is_certain { Tri::from(is_kept) } else { Tri::Maybe };
         let millis = nanos.div_ceil(1_000_000);
-        LimitFound::new(Limit::Duration, kept, is_known.then_some(millis))
+        LimitFound::new(Limit::Duration, most, kept, is_known.then_some(millis))
     }
 
-    pub(crate) fn of_models(&mut self, limit: Limit, most: u32) -> LimitFound {
+    fn of_models(&mut self, limit: Limit, most: u64) -> LimitFound {
         let used = &self.trajectory.model_use;
         let tokens = match limit {
             Limit::InputTokens => Some(used.input),
@@ -466,7 +474,7 @@ impl<'a> EffortLook<'a> {
             None => used.others_have_models,
         };
         let is_seen = used.n_calls > 0 || is_known;
-        let (most, cut_short) = (u64::from(most), self.trajectory.cut_short);
+        let cut_short = self.trajectory.cut_short;
         let kept = if is_seen && least > most {
             Tri::No
         } else if is_seen && greatest <= most && !cut_short {
@@ -501,7 +509,7 @@ impl<'a> EffortLook<'a> {
         LimitFound {
             at_least: is_seen && (cut_short || least != greatest),
             from_agent: used.from_agent && tokens.is_some(),
-            ..LimitFound::new(limit, kept, is_seen.then_some(least))
+            ..LimitFound::new(limit, most, kept, is_seen.then_some(least))
         }
     }
 }

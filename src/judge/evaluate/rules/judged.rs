@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 
-use super::activations::{Activation, Breach, MAX_LISTED, NearMiss, RuleFound, Share, Tally};
+use super::activations::{Activation, Breach, MAX_LISTED, NearMiss, RuleFound, Tally};
 use super::keys::ReadPaths;
 use super::pairs::{Between, Direction, Pair, kept_in_some};
 use super::templates::requirements;
@@ -78,9 +78,10 @@ impl<'a> RuleJudge<'a> {
         }
     }
 
-    pub(crate) fn judge(&mut self, rule: &'a Rule) -> (Share, RuleFound) {
+    /// Returns the rule's share and its bounds, and what was found.
+    pub(crate) fn judge(&mut self, rule: &'a Rule) -> ([f64; 3], RuleFound) {
         let tally = self.activations(rule);
-        let share = Share::new(&tally);
+        let share = tally.shares();
         let mut found = RuleFound::new(tally);
         if let Some(earlier) = &self.trajectory.earlier_turns
             && found.wants_earlier(rule)
@@ -398,11 +399,11 @@ fn of_run(kept: Tri, kept_so_far: bool, breach: impl FnOnce() -> Breach) -> Tall
 /// so they can satisfy or violate most rules.
 fn for_good(
     rule: &Rule,
-    share: Share,
+    [share, ..]: [f64; 3],
     found: &RuleFound,
     concurrency: Concurrency,
     has_ended: impl FnOnce() -> bool,
-) -> Share {
+) -> [f64; 3] {
     let shape = rule.shape();
     let is_kept = found.n_violations == 0 && found.n_open == 0;
     let stays_kept = match rule {
@@ -419,11 +420,9 @@ fn for_good(
         Rule::Total(_) => found.n_violations > 0 && !found.may_shrink,
         _ => found.n_violations > 0,
     };
-    Share {
-        value: share.value,
-        least: if stays_kept { 1.0 } else { 0.0 },
-        most: if stays_violated { most_after_violation(rule, concurrency) } else { 1.0 },
-    }
+    let least = if stays_kept { 1.0 } else { 0.0 };
+    let most = if stays_violated { most_after_violation(rule, concurrency) } else { 1.0 };
+    [share, least, most]
 }
 
 /// Returns the highest share that a violated rule can reach with further calls. If calls of one

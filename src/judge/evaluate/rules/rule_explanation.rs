@@ -7,17 +7,17 @@ use super::activations::{Breach, Lack, RuleFound};
 use super::templates::requirements;
 use crate::evaluate::comparison::alignment::{times, was_called};
 use crate::evaluate::comparison::captured::CapturedValues;
+use crate::evaluate::comparison::score::Judgement;
 use crate::evaluate::parameters::call_pattern::Calls;
 use crate::evaluate::parameters::rule::{Rule, RuleShape, TotalOf};
 use crate::evaluate::parameters::same::Same;
-use crate::evaluate::parameters::shown_values::ExplainContext;
 
 /// Describes the first violation of a rule, and counts the rest. Measures copies within the search
 /// budget of `captured`.
 pub(crate) fn violation(
     rule: &Rule,
     found: &RuleFound,
-    context: ExplainContext<'_>,
+    context: &Judgement<'_>,
     captured: &mut CapturedValues<'_>,
 ) -> Option<String> {
     let (call, breach) = found.first.as_ref()?;
@@ -98,7 +98,7 @@ pub(crate) fn within_text(rule: &Rule) -> String {
 
 struct RuleExplanation<'a> {
     rule: &'a Rule,
-    context: ExplainContext<'a>,
+    context: &'a Judgement<'a>,
     /// Text such as " with the same `args.path`", or " with a literal copy of 20 characters of
     /// `args.body` in `result`".
     same: String,
