@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::fmt::Write as _;
-use std::mem::discriminant;
 
 use text::{Clean, code, counted};
 
@@ -24,15 +23,6 @@ pub(crate) struct Alignment<'a> {
     pub(crate) pairs: &'a [(usize, usize)],
     /// The noun for an entry of `actual`: "call" or "visit".
     pub(crate) noun: &'static str,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Entry {
-    Both(usize),
-    /// Called, but not expected at this position.
-    Called(usize),
-    /// Expected, but not called at this position.
-    Expected(usize),
 }
 
 impl Alignment<'_> {
@@ -173,20 +163,64 @@ impl Alignment<'_> {
         }
     }
 
-    fn entries(&self) -> Vec<Entry> {
+    /// Lists both sequences as one: each name with "+" if it was called, but not expected here, with
+    /// "-" if it was expected, but not called here, and without a mark if both.
+    fn entries(&self) -> Vec<(&'static str, &str)> {
         let mut entries =
             Vec::with_capacity(self.actual.len() + self.expected.len() - self.pairs.len());
         let (mut i, mut j) = (0, 0);
         let end = (self.actual.len(), self.expected.len());
         for &(pair_i, pair_j) in self.pairs.iter().chain([&end]) {
-            entries.extend((i..pair_i).map(Entry::Called));
-            entries.extend((j..pair_j).map(Entry::Expected));
+            entries.extend(self.actual[i..pair_i].iter().map(|name| ("+", *name)));
+            entries.extend(self.expected[j..pair_j].iter().map(|name| ("-", *name)));
             if (pair_i, pair_j) != end {
-                entries.push(Entry::Both(pair_i));
+                entries.push(("", self.actual[pair_i]));
             }
             (i, j) = (pair_i + 1, pair_j + 1);
         }
         entries
+    }
+
+    /// Folds long runs of entries of one kind so that the differences stay visible:
+    /// `… 35 more, search, +37 others, -authenticate`. Missing names are never folded.
+    fn items(&self) -> Vec<Item> {
+        let entries = self.entries();
+        let mut items = Vec::new();
+        let mut n_before = 0;
+        for group in entries.chunk_by(|one, other| one.0 == other.0) {
+            let (is_first, is_last) = (n_before == 0, n_before + group.len() == entries.len());
+            n_before += group.len();
+            let mark = group[0].0;
+            let is_match = mark.is_empty();
+            let (n_head, n_tail) = match mark {
+                _ if group.len() <= MAX_RUN => (group.len(), 0),
+                "-" => (group.len(), 0),
+                "+" => (N_SHOWN_OF_RUN, 0),
+                _ => (
+                    if is_first { 0 } else { N_SHOWN_OF_RUN },
+                    if is_last { 0 } else { N_SHOWN_OF_RUN },
+                ),
+            };
+            let item = |(mark, name): &(&str, &str)| Item {
+                text: format!("{mark}{}", Clean(name)),
+                n_entries: 1,
+                is_match,
+            };
+            let n_folded = group.len() - n_head - n_tail;
+            items.extend(group[..n_head].iter().map(item));
+            if n_folded > 0 {
+                items.push(Item {
+                    text: match mark {
+                        "+" => format!("+{n_folded} others"),
+                        _ => format!("… {n_folded} more"),
+                    },
+                    n_entries: n_folded,
+                    is_match,
+                });
+            }
+            items.extend(group[group.len() - n_tail..].iter().map(item));
+        }
+        items
     }
 }
 
@@ -194,57 +228,6 @@ struct Item {
     text: String,
     n_entries: usize,
     is_match: bool,
-}
-
-impl Alignment<'_> {
-    /// Folds long runs of entries of one kind so that the differences stay visible:
-    /// `… 35 more, search, +37 others, -authenticate`. Missing names are never folded.
-    fn items(&self) -> Vec<Item> {
-        let entries = self.entries();
-        let mut items = Vec::new();
-        let mut n_before = 0;
-        for group in entries.chunk_by(|one, other| discriminant(one) == discriminant(other)) {
-            let (is_first, is_last) = (n_before == 0, n_before + group.len() == entries.len());
-            n_before += group.len();
-            let (n_head, n_tail) = match group[0] {
-                _ if group.len() <= MAX_RUN => (group.len(), 0),
-                Entry::Expected(_) => (group.len(), 0),
-                Entry::Called(_) => (N_SHOWN_OF_RUN, 0),
-                Entry::Both(_) => (
-                    if is_first { 0 } else { N_SHOWN_OF_RUN },
-                    if is_last { 0 } else { N_SHOWN_OF_RUN },
-                ),
-            };
-            let n_folded = group.len() - n_head - n_tail;
-            items.extend(group[..n_head].iter().map(|entry| self.item(*entry)));
-            if n_folded > 0 {
-                items.push(Item {
-                    text: match group[0] {
-                        Entry::Called(_) => format!("+{n_folded} others"),
-                        _ => format!("… {n_folded} more"),
-                    },
-                    n_entries: n_folded,
-                    is_match: matches!(group[0], Entry::Both(_)),
-                });
-            }
-            let tail = &group[group.len() - n_tail..];
-            items.extend(tail.iter().map(|entry| self.item(*entry)));
-        }
-        items
-    }
-
-    fn item(&self, entry: Entry) -> Item {
-        let (mark, name) = match entry {
-            Entry::Both(call_idx) => ("", self.actual[call_idx]),
-            Entry::Called(call_idx) => ("+", self.actual[call_idx]),
-            Entry::Expected(at) => ("-", self.expected[at]),
-        };
-        Item {
-            text: format!("{mark}{}", Clean(name)),
-            n_entries: 1,
-            is_match: matches!(entry, Entry::Both(_)),
-        }
-    }
 }
 
 /// Formats both sequences as one: `validate_user, +create_order, check_inventory, -create_order`.

@@ -72,17 +72,17 @@ impl Fits {
             let pairs = pairs.into_iter().map(|(call, expected)| (expected, call));
             return Some(pairs.collect());
         }
-        let table = self.table(false)?;
-        Some(table.pairs(self).0)
+        Some(self.by_table(false)?.0)
     }
 
     /// Finds the fewest changes that turn the calls into the expected calls. Returns matching pairs
     /// and substituted pairs; `None` if the table is too large.
     pub(crate) fn by_edits(&self) -> Option<(Pairs, Pairs)> {
-        Some(self.table(true)?.pairs(self))
+        self.by_table(true)
     }
 
-    fn table(&self, substitutes: bool) -> Option<Table> {
+    /// Returns the matching pairs and, with `substitutes`, the substituted pairs.
+    fn by_table(&self, substitutes: bool) -> Option<(Pairs, Pairs)> {
         let (n_expected, n_calls) = (self.kinds.len(), self.n_calls);
         let width = n_calls + 1;
         let n_cells = width
@@ -112,7 +112,25 @@ impl Fits {
                 steps[(expected + 1) * width + call + 1] = step;
             }
         }
-        Some(Table { steps, width })
+        let (mut expected, mut call) = (n_expected, n_calls);
+        let (mut fitting, mut others) = (Vec::new(), Vec::new());
+        while expected > 0 && call > 0 {
+            match steps[expected * width + call] {
+                Step::Expected => expected -= 1,
+                Step::Call => call -= 1,
+                Step::Pair => {
+                    (expected, call) = (expected - 1, call - 1);
+                    if self.fit(expected, call) {
+                        fitting.push((expected, call))
+                    } else {
+                        others.push((expected, call))
+                    }
+                }
+            }
+        }
+        fitting.reverse();
+        others.reverse();
+        Some((fitting, others))
     }
 
     /// Pairs as many calls as possible in an order that the times allow: no call runs before a call
@@ -142,36 +160,6 @@ enum Step {
     Pair,
     Expected,
     Call,
-}
-
-struct Table {
-    steps: Vec<Step>,
-    width: usize,
-}
-
-impl Table {
-    /// Returns the matching pairs and the substituted pairs.
-    fn pairs(&self, fits: &Fits) -> (Pairs, Pairs) {
-        let (mut expected, mut call) = (fits.kinds.len(), fits.n_calls);
-        let (mut fitting, mut others) = (Vec::new(), Vec::new());
-        while expected > 0 && call > 0 {
-            match self.steps[expected * self.width + call] {
-                Step::Expected => expected -= 1,
-                Step::Call => call -= 1,
-                Step::Pair => {
-                    (expected, call) = (expected - 1, call - 1);
-                    if fits.fit(expected, call) {
-                        fitting.push((expected, call))
-                    } else {
-                        others.push((expected, call))
-                    }
-                }
-            }
-        }
-        fitting.reverse();
-        others.reverse();
-        (fitting, others)
-    }
 }
 
 // === Search ===

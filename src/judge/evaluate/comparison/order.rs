@@ -47,13 +47,8 @@ pub(crate) struct Intervals {
     concurrency: Concurrency,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Near {
-    Any,
-    /// At most this many nanoseconds between the end of the earlier and the start of the later
-    /// call.
-    Within(i64),
-}
+/// A distance, in nanoseconds, that every two calls keep.
+pub(crate) const ANY_DISTANCE: i64 = i64::MAX;
 
 impl Intervals {
     /// Ranks the starts and ends. At the same instant, calls retain their order in the list, and
@@ -225,11 +220,8 @@ impl Intervals {
         self.end[x] < self.start[y]
     }
 
-    pub(crate) fn are_near(&self, x: usize, y: usize, near: Near) -> bool {
-        match near {
-            Near::Any => true,
-            Near::Within(nanos) => self.gap(x, y) <= nanos,
-        }
+    pub(crate) fn are_near(&self, x: usize, y: usize, nanos: i64) -> bool {
+        nanos == ANY_DISTANCE || self.gap(x, y) <= nanos
     }
 
     /// Returns the nanoseconds between the end of the earlier and the start of the later call; 0 if
@@ -258,4 +250,23 @@ fn span_groups(calls: &[ToolCall], starts: &mut [(i64, usize)], ends: &mut [(i64
             ends[at] = (end, last);
         }
     }
+}
+
+/// Pairs each needle with the first match in the hay after the previous pair. Stops at the first
+/// needle without a match. The earliest match is never worse than a later one.
+pub(crate) fn earliest(
+    n_needles: usize,
+    n_hay: usize,
+    mut fits: impl FnMut(usize, usize) -> bool,
+) -> Vec<(usize, usize)> {
+    let mut pairs = Vec::new();
+    let mut from = 0;
+    for needle in 0..n_needles {
+        let Some(found) = (from..n_hay).find(|&hay| fits(needle, hay)) else {
+            break;
+        };
+        pairs.push((needle, found));
+        from = found + 1;
+    }
+    pairs
 }

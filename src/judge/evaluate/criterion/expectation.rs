@@ -45,30 +45,27 @@ impl Expectation {
         expected_tools: &[ExpectedTool],
         exact_match: bool,
     ) -> Self {
-        let mut fields = BTreeMap::from([(
-            "expected_tools".to_owned(),
-            serde_json::to_value(expected_tools).ok(),
-        )]);
+        let mut fields = vec![("expected_tools", json!(expected_tools))];
         if exact_match {
-            fields.insert("exact_match".to_owned(), Some(Value::Bool(true)));
+            fields.push(("exact_match", json!(true)));
         }
-        Self {
-            id,
-            evaluator: ToolOrder::NAME,
-            fields,
-        }
+        Self::new(id, ToolOrder::NAME, fields)
     }
 
     /// Creates an expectation for `execution_order` from `expected_output`.
     pub fn of_output(id: Option<String>, expected_output: &Names) -> Self {
-        let fields = BTreeMap::from([(
-            "expected_output".to_owned(),
-            serde_json::to_value(expected_output).ok(),
-        )]);
+        let fields = vec![("expected_output", json!(expected_output))];
+        Self::new(id, ExecutionOrder::NAME, fields)
+    }
+
+    fn new(id: Option<String>, evaluator: &'static str, fields: Vec<(&str, Value)>) -> Self {
+        let fields = fields.into_iter();
         Self {
             id,
-            evaluator: ExecutionOrder::NAME,
-            fields,
+            evaluator,
+            fields: fields
+                .map(|(field, value)| (field.to_owned(), Some(value)))
+                .collect(),
         }
     }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::json;
 use text::{code, counted};
 
-use super::{Evaluate, FollowedPath, NamedTool, SHORTCUTS_RAISE_NO_ALARM, ToolName, WatchedCalls};
+use super::{Evaluate, FollowedPath, SHORTCUTS_RAISE_NO_ALARM, ToolName, WatchedCalls};
 use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
 use crate::evaluate::comparison::order::Concurrency;
 use crate::evaluate::comparison::rows::AlignmentRow;
@@ -282,7 +282,7 @@ impl Evaluate for Constraints {
         }
     }
 
-    fn named_tools(&self) -> Vec<NamedTool<'_>> {
+    fn named_tools(&self) -> Vec<(ToolName<'_>, bool)> {
         let mut named = Vec::new();
         for rule in &self.rules {
             // These templates require a call `a`; `init` and `end` do so only in a run with calls.
@@ -291,10 +291,8 @@ impl Evaluate for Constraints {
                 rule,
                 Rule::Existence(_) | Rule::Exactly(_) | Rule::Init(_) | Rule::End(_)
             );
-            named.extend(rule.shape().patterns().map(|pattern| NamedTool {
-                name: ToolName::Of(pattern),
-                is_expected,
-            }));
+            let patterns = rule.shape().patterns();
+            named.extend(patterns.map(|pattern| (ToolName::Of(pattern), is_expected)));
         }
         named
     }

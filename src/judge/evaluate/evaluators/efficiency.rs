@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 use text::{code, counted, duration_text};
 
-use super::{Evaluate, FollowedPath, NamedTool, ToolName, WatchedCalls};
+use super::{Evaluate, FollowedPath, ToolName, WatchedCalls};
 use crate::evaluate::comparison::alignment::times;
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::comparison::rows::AlignmentRow;
@@ -204,13 +204,10 @@ impl Evaluate for Efficiency {
         })
     }
 
-    fn named_tools(&self) -> Vec<NamedTool<'_>> {
+    fn named_tools(&self) -> Vec<(ToolName<'_>, bool)> {
         let ignored = self.ignore.iter();
         ignored
-            .map(|pattern| NamedTool {
-                name: ToolName::Of(pattern),
-                is_expected: false,
-            })
+            .map(|pattern| (ToolName::Of(pattern), false))
             .collect()
     }
 

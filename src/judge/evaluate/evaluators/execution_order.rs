@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use text::counted;
 
-use super::{Evaluate, NamedTool, names_of};
+use super::{Evaluate, ToolName, names_of};
 use crate::evaluate::comparison::alignment::{Alignment, quoted};
 use crate::evaluate::comparison::lcs::{self, Subsequence, UNEXPECTED};
 use crate::evaluate::comparison::rows::{self, AlignmentRow, RowKind};
@@ -163,9 +163,9 @@ impl Evaluate for ExecutionOrder {
         (score, Some(found))
     }
 
-    fn named_tools(&self) -> Vec<NamedTool<'_>> {
+    fn named_tools(&self) -> Vec<(ToolName<'_>, bool)> {
         match self.over {
-            Over::Tools => NamedTool::all_expected(self.expected_output.to_strs()),
+            Over::Tools => ToolName::all_expected(self.expected_output.to_strs()),
             Over::Nodes => Vec::new(),
         }
     }

@@ -78,7 +78,7 @@ macro_rules! evaluators {
                 match self { $(Self::$name(of) => of.check(),)+ }
             }
 
-            pub(super) fn named_tools(&self) -> Vec<NamedTool<'_>> {
+            pub(super) fn named_tools(&self) -> Vec<(ToolName<'_>, bool)> {
                 match self { $(Self::$name(of) => of.named_tools(),)+ }
             }
 
@@ -202,13 +202,6 @@ impl WatchedCalls {
             most,
         }
     }
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct NamedTool<'a> {
-    pub(super) name: ToolName<'a>,
-    /// True if calls of the tool are expected, false if they are forbidden or allowed.
-    pub(super) is_expected: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -337,9 +330,9 @@ pub(super) trait Evaluate {
         Err(format!("{name} cannot be: later calls change its score"))
     }
 
-    /// Returns the tools that the parameters name. A tool that no run ever calls is probably
-    /// misspelt.
-    fn named_tools(&self) -> Vec<NamedTool<'_>>;
+    /// Returns the tools that the parameters name, and whether calls of each are expected, rather than
+    /// forbidden or allowed. A tool that no run ever calls is probably misspelt.
+    fn named_tools(&self) -> Vec<(ToolName<'_>, bool)>;
 
     /// Returns the paths that the evaluator follows, in the order of the parameters.
     fn paths(&self) -> Vec<FollowedPath<'_>> {
@@ -368,20 +361,12 @@ pub(super) trait Evaluate {
     }
 }
 
-impl<'a> NamedTool<'a> {
-    fn expected(name: &'a str) -> Self {
-        Self {
-            name: ToolName::Exact(name),
-            is_expected: true,
-        }
-    }
-
-    fn all_expected(names: impl IntoIterator<Item = &'a str>) -> Vec<Self> {
-        names.into_iter().map(Self::expected).collect()
-    }
-}
-
 impl<'a> ToolName<'a> {
+    fn all_expected(names: impl IntoIterator<Item = &'a str>) -> Vec<(Self, bool)> {
+        let names = names.into_iter();
+        names.map(|name| (Self::Exact(name), true)).collect()
+    }
+
     pub(super) fn matches(self, tool: &str) -> bool {
         match self {
             Self::Exact(name) => name == tool,

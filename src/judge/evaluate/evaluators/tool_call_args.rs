@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Evaluate, NamedTool};
+use super::{Evaluate, ToolName};
 use crate::evaluate::comparison::arguments::Agreement;
 use crate::evaluate::comparison::assignment::{Assignment, ExpectedCalls, ExpectedPart};
 use crate::evaluate::comparison::score::{Judgement, Rendered, Score};
@@ -91,8 +91,8 @@ impl Evaluate for ToolCallArgs {
             .report(found, judgement, "explained_tool_calls_args")
     }
 
-    fn named_tools(&self) -> Vec<NamedTool<'_>> {
-        NamedTool::all_expected(self.tool_calls.iter().map(|it| &*it.name))
+    fn named_tools(&self) -> Vec<(ToolName<'_>, bool)> {
+        ToolName::all_expected(self.tool_calls.iter().map(|it| &*it.name))
     }
 
     fn reads_order(&self) -> bool {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, json};
 use text::{code, counted};
 
-use super::{Evaluate, NamedTool, ToolName, WatchedCalls};
+use super::{Evaluate, ToolName, WatchedCalls};
 use crate::evaluate::comparison::alignment::{times, was_called};
 use crate::evaluate::comparison::lcs::UNEXPECTED;
 use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
@@ -131,13 +131,10 @@ impl Evaluate for ToolCallCount {
         })
     }
 
-    fn named_tools(&self) -> Vec<NamedTool<'_>> {
+    fn named_tools(&self) -> Vec<(ToolName<'_>, bool)> {
         let counts = self.tool_calls_count.iter();
         counts
-            .map(|(name, count)| NamedTool {
-                name: ToolName::Exact(name),
-                is_expected: !count.holds(0),
-            })
+            .map(|(name, count)| (ToolName::Exact(name), !count.holds(0)))
             .collect()
     }
 

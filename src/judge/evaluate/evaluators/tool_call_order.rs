@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use text::counted;
 
-use super::{Evaluate, NamedTool, names_of};
+use super::{Evaluate, ToolName, names_of};
 use crate::evaluate::comparison::alignment::{Alignment, made_in_order, quoted};
 use crate::evaluate::comparison::lcs::{self, Subsequence};
 use crate::evaluate::comparison::rows;
@@ -92,8 +92,8 @@ impl Evaluate for ToolCallOrder {
         (score, Some(pairs))
     }
 
-    fn named_tools(&self) -> Vec<NamedTool<'_>> {
-        NamedTool::all_expected(self.tool_calls_order.to_strs())
+    fn named_tools(&self) -> Vec<(ToolName<'_>, bool)> {
+        ToolName::all_expected(self.tool_calls_order.to_strs())
     }
 
     fn reads_order(&self) -> bool {

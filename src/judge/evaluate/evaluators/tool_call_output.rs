@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Evaluate, NamedTool};
+use super::{Evaluate, ToolName};
 use crate::evaluate::comparison::assignment::{Assignment, ExpectedCalls, ExpectedPart};
 use crate::evaluate::comparison::score::{Judgement, Rendered, Score};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
@@ -78,8 +78,8 @@ impl Evaluate for ToolCallOutput {
             .report(found, judgement, "explained_tool_calls_outputs")
     }
 
-    fn named_tools(&self) -> Vec<NamedTool<'_>> {
-        NamedTool::all_expected(self.tool_outputs.iter().map(|it| &*it.name))
+    fn named_tools(&self) -> Vec<(ToolName<'_>, bool)> {
+        ToolName::all_expected(self.tool_outputs.iter().map(|it| &*it.name))
     }
 
     fn reads_order(&self) -> bool {

@@ -5,9 +5,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Evaluate, FollowedPath, NamedTool, SHORTCUTS_RAISE_NO_ALARM, ToolName, WatchedCalls};
+use super::{Evaluate, FollowedPath, SHORTCUTS_RAISE_NO_ALARM, ToolName, WatchedCalls};
 use crate::evaluate::comparison::alignment::times;
 use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
+use crate::evaluate::comparison::order::earliest;
 use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
 use crate::evaluate::comparison::score::{Judgement, Rendered, Score, all_or_nothing};
 use crate::evaluate::parameters::call_pattern::{
@@ -219,17 +220,12 @@ impl Evaluate for ToolCalls {
         (score, found)
     }
 
-    fn named_tools(&self) -> Vec<NamedTool<'_>> {
-        let required = self.required.iter().map(|entry| (entry, true));
-        let sequence = self.sequence.iter().map(|entry| (entry, true));
-        let disallowed = self.disallowed.iter().map(|entry| (entry, false));
-        let entries = required.chain(sequence).chain(disallowed);
-        entries
-            .map(|(pattern, is_expected)| NamedTool {
-                name: ToolName::Of(pattern),
-                is_expected,
-            })
-            .collect()
+    fn named_tools(&self) -> Vec<(ToolName<'_>, bool)> {
+        let expected = self.required.iter().chain(&self.sequence);
+        let expected = expected.map(|pattern| (ToolName::Of(pattern), true));
+        let disallowed = self.disallowed.iter();
+        let disallowed = disallowed.map(|pattern| (ToolName::Of(pattern), false));
+        expected.chain(disallowed).collect()
     }
 
     fn paths(&self) -> Vec<FollowedPath<'_>> {
@@ -539,18 +535,11 @@ impl<'a> Look<'a> {
 
     /// Returns the earliest calls that certainly match the first entries of the sequence, in order.
     fn in_order(&mut self, entries: &[CallPattern]) -> Vec<usize> {
-        let mut calls: Vec<usize> = Vec::new();
-        for entry in entries {
-            let from = calls.last().map_or(0, |last| last + 1);
-            let n_calls = self.trajectory.tool_calls.len();
-            let found = (from..n_calls)
-                .find(|&call_idx| self.reader.fit(entry, Tri::Yes, call_idx) == Tri::Yes);
-            match found {
-                Some(call_idx) => calls.push(call_idx),
-                None => break,
-            }
-        }
-        calls
+        let n_calls = self.trajectory.tool_calls.len();
+        let pairs = earliest(entries.len(), n_calls, |at, call_idx| {
+            self.reader.fit(&entries[at], Tri::Yes, call_idx) == Tri::Yes
+        });
+        pairs.into_iter().map(|(_, call_idx)| call_idx).collect()
     }
 
     /// Returns the calls that certainly violate the entry, and whether the entry is violated.
@@ -578,16 +567,9 @@ impl<'a> Look<'a> {
             })
             .collect();
         let earliest = |at_least: Tri| {
-            let mut calls: Vec<usize> = Vec::new();
-            for fits in &fits {
-                let from = calls.last().map_or(0, |last| last + 1);
-                let Some(found) = (from..n_calls).find(|&call_idx| fits[call_idx] >= at_least)
-                else {
-                    break;
-                };
-                calls.push(found);
-            }
-            calls
+            earliest(entries.len(), n_calls, |at, call_idx| {
+                fits[at][call_idx] >= at_least
+            })
         };
         let calls = earliest(Tri::Yes);
         let satisfied = if calls.len() == entries.len() {
@@ -597,7 +579,7 @@ impl<'a> Look<'a> {
         } else {
             Tri::No
         };
-        let last = calls.last().copied();
+        let last = calls.last().map(|(_, call_idx)| *call_idx);
         EntryFound::new(satisfied, calls.len(), last, satisfied != Tri::Yes)
     }
 

@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use text::code;
 
-use super::{Evaluate, NamedTool, names_of};
+use super::{Evaluate, ToolName, names_of};
 use crate::evaluate::comparison::alignment::{Alignment, made_in_order};
 use crate::evaluate::comparison::arguments::{self, Agreement, ArgsDifference};
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
+use crate::evaluate::comparison::order::earliest;
 use crate::evaluate::comparison::rows::{self, AlignmentRow, RowKind};
 use crate::evaluate::comparison::score::{Judgement, Rendered, Score, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
@@ -85,26 +86,22 @@ pub struct ExpectedTool {
 read_with_hints!(ToolOrder);
 read_with_hints!(ExpectedTool);
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(in crate::evaluate) enum OrderFound {
-    /// All expected calls were found; with `exact_match`, there is no other call.
-    All,
-    /// All names match, but the arguments of a call differ or are unknown; only with `exact_match`.
-    OtherArguments(OtherArguments),
-    /// Not all expected calls were found or, with `exact_match`, other calls were made.
-    Departs {
-        /// Index pairs (call, expected) of the earliest calls that certainly match.
-        pairs: Vec<(usize, usize)>,
-        /// The next call that has the name of the first missing call, but other arguments; `None`
-        /// with `exact_match`.
-        other_arguments: Option<OtherArguments>,
-    },
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(in crate::evaluate) struct OrderFound {
+    /// True if all expected calls were found; with `exact_match`, there is no other call.
+    is_whole: bool,
+    /// Index pairs (call, expected) of the earliest calls that certainly match; empty if `is_whole`.
+    pairs: Vec<(usize, usize)>,
+    /// The call that has the name of the first missing call, but other arguments. With
+    /// `exact_match` only if all names match.
+    other: Option<OtherArguments>,
 }
 
 /// A call whose arguments differ from the expected arguments, or are unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(in crate::evaluate) struct OtherArguments {
+struct OtherArguments {
     call_idx: usize,
+    expected: usize,
     difference: ArgsDifference,
 }
 
@@ -157,8 +154,8 @@ impl Evaluate for ToolOrder {
         (score, found)
     }
 
-    fn named_tools(&self) -> Vec<NamedTool<'_>> {
-        NamedTool::all_expected(self.expected_tools.iter().map(|it| &*it.tool_name))
+    fn named_tools(&self) -> Vec<(ToolName<'_>, bool)> {
+        ToolName::all_expected(self.expected_tools.iter().map(|it| &*it.tool_name))
     }
 
     fn reads_order(&self) -> bool {
@@ -176,32 +173,18 @@ impl Evaluate for ToolOrder {
         let expected = self.expected_tools.iter();
         let expected: Vec<&str> = expected.map(|tool| tool.tool_name.as_str()).collect();
         let mut captured = CapturedValues::new(trajectory);
-        // The matching pairs, and a call with unexpected arguments together with its expectation.
-        let (pairs, other) = match found {
-            OrderFound::All if !judgement.with_rows => (Vec::new(), None),
-            OrderFound::All => {
-                let pairs = earliest(expected.len(), actual.len(), |expected, call_idx| {
-                    self.fits(&mut captured, call_idx, expected) == Tri::Yes
-                });
-                (flipped(pairs), None)
-            }
-            OrderFound::OtherArguments(other) => {
-                let others = (0..actual.len()).filter(|at| *at != other.call_idx);
-                let pairs = others.map(|at| (at, at)).collect();
-                (pairs, Some((other, other.call_idx)))
-            }
-            OrderFound::Departs {
-                pairs,
-                other_arguments,
-            } => {
-                let other = other_arguments.as_ref();
-                (pairs.clone(), other.map(|other| (other, pairs.len())))
-            }
-        };
+        let mut pairs = found.pairs.clone();
+        if found.is_whole && judgement.with_rows {
+            pairs = flipped(earliest(
+                expected.len(),
+                actual.len(),
+                |expected, call_idx| self.fits(&mut captured, call_idx, expected) == Tri::Yes,
+            ));
+        }
         let mut rows =
             judgement.rows(|| rows::sequence(&actual, &expected, &pairs, self.exact_match));
-        if let Some((other, at)) = other {
-            let call = [other.call_idx];
+        if let Some(other) = &found.other {
+            let (call, at) = ([other.call_idx], other.expected);
             rows.retain(|row| row.expected.is_some() || row.calls != call);
             // The rows with an expected call are in the order of the expected calls.
             let of_expected = rows.iter_mut().filter(|row| row.expected.is_some()).nth(at);
@@ -210,16 +193,11 @@ impl Evaluate for ToolOrder {
                 *row = row_of_call.expecting(expected[at]).of(call);
             }
         }
-        let difference = other.map(|(other, at)| {
-            let parameters = self.expected_tools[at]
-                .parameters
-                .clone()
-                .unwrap_or_default();
+        let difference = found.other.as_ref().map(|other| {
+            let parameters = self.parameters(other.expected);
             let args = captured.args(other.call_idx);
-            (
-                other.call_idx,
-                other.difference.text(&parameters, args, explain),
-            )
+            let text = other.difference.text(&parameters, args, explain);
+            (other.call_idx, text)
         });
         let alignment = Alignment {
             actual: &actual,
@@ -227,12 +205,11 @@ impl Evaluate for ToolOrder {
             pairs: &pairs,
             noun: "call",
         };
-        let (text, call) = match found {
-            OrderFound::All => (
-                made_in_order(expected.len(), actual.len() - expected.len()),
-                None,
-            ),
-            _ => self.departure_text(&alignment, difference),
+        let (text, call) = if found.is_whole {
+            let n_others = actual.len() - expected.len();
+            (made_in_order(expected.len(), n_others), None)
+        } else {
+            self.departure_text(&alignment, difference)
         };
         Rendered {
             text,
@@ -317,25 +294,39 @@ impl ToolOrder {
         let is_named = |call_idx: usize, expected: usize| {
             *tool_calls[call_idx].name == *self.expected_tools[expected].tool_name
         };
+        let whole = OrderFound {
+            is_whole: true,
+            ..OrderFound::default()
+        };
         if self.exact_match && n_calls == n_expected && (0..n_calls).all(|at| is_named(at, at)) {
-            return match (0..n_calls).find(|&at| self.fits(captured, at, at) != Tri::Yes) {
-                None => OrderFound::All,
-                Some(at) => OrderFound::OtherArguments(self.other_arguments(at, at, captured)),
-            };
+            let other = (0..n_calls).find(|&at| self.fits(captured, at, at) != Tri::Yes);
+            return other.map_or(whole, |other| OrderFound {
+                is_whole: false,
+                pairs: (0..n_calls)
+                    .filter(|at| *at != other)
+                    .map(|at| (at, at))
+                    .collect(),
+                other: Some(self.other_arguments(other, other, captured)),
+            });
         }
         let missing = pairs.len();
         if !self.exact_match && missing == n_expected {
-            return OrderFound::All;
+            return whole;
         }
         let from = pairs.last().map_or(0, |pair| pair.0 + 1);
         let namesake = (from..n_calls)
             .filter(|_| !self.exact_match)
             .find(|&call_idx| is_named(call_idx, missing));
-        OrderFound::Departs {
-            other_arguments: namesake
-                .map(|call_idx| self.other_arguments(call_idx, missing, captured)),
+        OrderFound {
+            is_whole: false,
+            other: namesake.map(|call_idx| self.other_arguments(call_idx, missing, captured)),
             pairs,
         }
+    }
+
+    fn parameters(&self, expected: usize) -> Map<String, Value> {
+        let parameters = &self.expected_tools[expected].parameters;
+        parameters.clone().unwrap_or_default()
     }
 
     fn other_arguments(
@@ -344,33 +335,13 @@ impl ToolOrder {
         expected: usize,
         captured: &mut CapturedValues<'_>,
     ) -> OtherArguments {
-        let parameters = self.expected_tools[expected].parameters.as_ref();
-        let parameters = parameters.cloned().unwrap_or_default();
-        let args = captured.args(call_idx);
+        let (parameters, args) = (self.parameters(expected), captured.args(call_idx));
         OtherArguments {
             call_idx,
+            expected,
             difference: ArgsDifference::new(&parameters, args, Agreement::Equal),
         }
     }
-}
-
-/// Pairs each needle with the first match in the hay after the previous pair. Stops at the first
-/// needle without a match. The earliest match is never worse than a later one.
-fn earliest(
-    n_needles: usize,
-    n_hay: usize,
-    mut fits: impl FnMut(usize, usize) -> bool,
-) -> Vec<(usize, usize)> {
-    let mut pairs = Vec::new();
-    let mut from = 0;
-    for needle in 0..n_needles {
-        let Some(found) = (from..n_hay).find(|&hay| fits(needle, hay)) else {
-            break;
-        };
-        pairs.push((needle, found));
-        from = found + 1;
-    }
-    pairs
 }
 
 fn flipped(pairs: Vec<(usize, usize)>) -> Vec<(usize, usize)> {

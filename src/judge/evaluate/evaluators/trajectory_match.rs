@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Evaluate, NamedTool};
+use super::{Evaluate, ToolName};
 use crate::evaluate::comparison::arguments::{self, Agreement};
 use crate::evaluate::comparison::best_order::{Fits, Pairs};
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
@@ -251,8 +251,8 @@ impl Evaluate for TrajectoryMatch {
         (score, found)
     }
 
-    fn named_tools(&self) -> Vec<NamedTool<'_>> {
-        NamedTool::all_expected(self.expected.iter().map(|call| &*call.name))
+    fn named_tools(&self) -> Vec<(ToolName<'_>, bool)> {
+        ToolName::all_expected(self.expected.iter().map(|call| &*call.name))
     }
 
     fn reads_order(&self) -> bool {

@@ -11,7 +11,6 @@ use text::{abbreviated, counted, nearest};
 use super::evaluation::{Evaluation, Stage};
 use crate::evaluate::comparison::score::PathsSeen;
 use crate::evaluate::criterion::{Criterion, Glob, Scope};
-use crate::evaluate::evaluators::NamedTool;
 use crate::extract::Trajectory;
 
 /// Maximum number of names of each kind. Names can come from the network, so their number and size
@@ -82,7 +81,7 @@ struct Tally {
     next_report: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct NamesSeen {
     services: NameSet,
     roots: NameSet,
@@ -94,10 +93,9 @@ struct NamesSeen {
     attributes: BTreeMap<Arc<str>, NameSet>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct NameSet {
     names: HashSet<Arc<str>>,
-    capacity: usize,
     /// True if a name was dropped because it was too long, or because the set was full.
     is_full: bool,
 }
@@ -287,16 +285,16 @@ impl Tally {
 
 impl NamesSeen {
     fn note(&mut self, trajectory: &Trajectory) {
-        self.services.note(&trajectory.service);
-        self.roots.note(&trajectory.root);
+        self.services.note(&trajectory.service, MAX_NAMES);
+        self.roots.note(&trajectory.root, MAX_NAMES);
         if let Some(agent) = &trajectory.agent {
-            self.agents.note(agent);
+            self.agents.note(agent, MAX_NAMES);
         }
         for run in trajectory.agent_runs.iter() {
-            self.run_agents.note(&run.name);
+            self.run_agents.note(&run.name, MAX_NAMES);
         }
         for call in &trajectory.tool_calls {
-            self.tools.note(&call.name);
+            self.tools.note(&call.name, MAX_NAMES);
         }
         let attributes = trajectory
             .subject
@@ -304,11 +302,10 @@ impl NamesSeen {
             .flat_map(|subject| &subject.attributes);
         for (key, value) in attributes {
             if let Some(values) = self.attributes.get_mut(key) {
-                values.note(value);
+                values.note(value, MAX_VALUES);
             } else if self.attributes.len() < MAX_ATTRIBUTES && key.len() <= MAX_NAME_SIZE {
-                let mut values = NameSet::new(MAX_VALUES);
-                values.note(value);
-                self.attributes.insert(key.clone(), values);
+                let values = self.attributes.entry(key.clone()).or_default();
+                values.note(value, MAX_VALUES);
             }
         }
     }
@@ -372,7 +369,7 @@ impl NamesSeen {
             return None;
         }
         let mut uncalled: Vec<&str> = Vec::new();
-        for NamedTool { name, is_expected } in criterion.evaluate.named_tools() {
+        for (name, is_expected) in criterion.evaluate.named_tools() {
             if self.tools.any(|tool| name.matches(tool)) {
                 continue;
             }
@@ -403,35 +400,15 @@ impl NamesSeen {
     }
 }
 
-impl Default for NamesSeen {
-    fn default() -> Self {
-        Self {
-            services: NameSet::new(MAX_NAMES),
-            roots: NameSet::new(MAX_NAMES),
-            agents: NameSet::new(MAX_NAMES),
-            run_agents: NameSet::new(MAX_NAMES),
-            tools: NameSet::new(MAX_NAMES),
-            attributes: BTreeMap::new(),
-        }
-    }
-}
-
 // === impl NameSet ===
 
 impl NameSet {
-    fn new(capacity: usize) -> Self {
-        Self {
-            names: HashSet::new(),
-            capacity,
-            is_full: false,
-        }
-    }
-
-    fn note(&mut self, name: &Arc<str>) {
-        if self.is_full && self.names.len() == self.capacity || self.names.contains(name) {
+    /// Adds a name unless the set has `capacity` names.
+    fn note(&mut self, name: &Arc<str>, capacity: usize) {
+        if self.is_full && self.names.len() == capacity || self.names.contains(name) {
             return;
         }
-        if self.names.len() == self.capacity || name.len() > MAX_NAME_SIZE {
+        if self.names.len() == capacity || name.len() > MAX_NAME_SIZE {
             self.is_full = true;
         } else {
             self.names.insert(name.clone());

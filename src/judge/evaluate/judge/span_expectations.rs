@@ -27,9 +27,6 @@ const MAX_COST: usize = 64 << 20;
 /// Maximum number of patterns in a run's expectation. Together they are at most as large as one
 /// pattern of a file.
 const MAX_PATTERNS: usize = 32;
-/// Maximum number of further expectation texts of one run that are compiled, to compare them with
-/// the first one. Each of them may compile [`MAX_PATTERNS`] patterns.
-const MAX_SPELLINGS: usize = 4;
 /// Maximum characters of a span's text that an error message quotes.
 const MAX_SHOWN: usize = 64;
 /// Maximum number of mistakes that an error message lists.
@@ -162,33 +159,23 @@ fn read_expectation(
         return Ok(None);
     };
     let expected = read_evaluator(first, calls, max_size)?;
-    // A text with the same JSON value as the first text need not be compiled.
-    let json = |said: &StatedValue| -> Option<Value> {
-        serde_json::from_str(said.text.as_deref().filter(|_| !said.cut)?).ok()
+    // Compared as canonical forms, which costs no compiling.
+    let canonical = |said: &StatedValue| -> Option<Value> {
+        let text = said.text.as_deref().filter(|_| !said.cut)?;
+        let evaluator: WrittenEvaluator = serde_json::from_str(text).ok()?;
+        serde_json::to_value(evaluator).ok()
     };
-    let first_json = json(first);
-    let is_other_json = |other: &&StatedValue| match (&first_json, json(other)) {
+    let first_form = canonical(first);
+    let differs = |other: &&StatedValue| match (&first_form, canonical(other)) {
         (Some(first), Some(other)) => equality::equal(first, &other) != Some(true),
         _ => true,
     };
-    let others: Vec<&StatedValue> = others.iter().filter(is_other_json).collect();
-    let canonical = |evaluator: &Evaluator| serde_json::to_value(evaluator).unwrap_or_default();
-    let is_equal = |other: &&StatedValue| {
-        read_evaluator(other, calls, max_size).is_ok_and(|other| {
-            equality::equal(&canonical(&other), &canonical(&expected)) == Some(true)
-        })
-    };
-    let may_compare = others.len() <= MAX_SPELLINGS;
-    if may_compare && others.iter().all(is_equal) {
+    let others: Vec<String> = others.iter().filter(differs).map(place).collect();
+    if others.is_empty() {
         return Ok(Some(expected));
     }
-    let places: Vec<String> = others
-        .iter()
-        .take(MAX_MISTAKES)
-        .map(|said| place(said))
-        .collect();
-    let places = places.join(" and ");
-    let message = if may_compare {
+    let places = others[..others.len().min(MAX_MISTAKES)].join(" and ");
+    let message = if others.len() <= MAX_MISTAKES {
         format!("conflicts with that of {places}: keep one")
     } else {
         format!(

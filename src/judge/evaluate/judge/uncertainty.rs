@@ -8,16 +8,20 @@ use crate::evaluate::comparison::value_path::PathValues;
 use crate::evaluate::parameters::condition::number_of;
 use crate::extract::{Payload, Trajectory};
 
-/// Returns the tool that an earlier turn called, or else the extent to which earlier turns were
-/// seen. `None` if earlier turns are not the reason.
-fn earlier_turn<'a>(
-    missing: &Missing,
-    trajectory: &'a Trajectory,
-) -> Option<Result<&'a str, TurnsSeen>> {
+/// Describes the earlier turns; `None` if they are not the reason.
+fn earlier_turn(missing: &Missing, trajectory: &Trajectory) -> Option<String> {
     let named = missing.earlier_turn?;
     let earlier = trajectory.earlier_turns.as_ref()?;
-    let name = named.and_then(|at| earlier.names.get(at));
-    Some(name.map(|name| &**name).ok_or(earlier.seen))
+    Some(match named.and_then(|at| earlier.names.get(at)) {
+        Some(name) => format!(
+            "an earlier turn of this session called {}, but this trace does not show its outcome",
+            code(name)
+        ),
+        None if earlier.seen == TurnsSeen::Unknown => {
+            "earlier turns of this session, if there were any, were not seen".to_owned()
+        }
+        None => "earlier turns of this session were not seen".to_owned(),
+    })
 }
 
 /// Describes why the call with missing evidence is incomplete.
@@ -85,17 +89,7 @@ pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory, explain: &Expl
     const CAPTURE: &str = "turn on content capture in the agent's instrumentation";
     let name = |call: Option<usize>| Some(code(&trajectory.tool_calls.get(call?)?.name));
     let reasons = [
-        earlier_turn(missing, trajectory).map(|earlier| match earlier {
-            Ok(name) => format!(
-                "an earlier turn of this session called {}, but this trace does not show its \
-                 outcome",
-                code(name)
-            ),
-            Err(TurnsSeen::Unknown) => {
-                "earlier turns of this session, if there were any, were not seen".to_owned()
-            }
-            Err(_) => "earlier turns of this session were not seen".to_owned(),
-        }),
+        earlier_turn(missing, trajectory),
         missing
             .no_args
             .then(|| format!("no call of this trajectory has arguments ({CAPTURE})")),

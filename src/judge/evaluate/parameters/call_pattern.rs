@@ -90,14 +90,6 @@ pub(crate) struct CallReader<'a> {
     pub(crate) fault: Option<CallError>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fit {
-    /// The call certainly matches, certainly does not, or might.
-    Known(Tri),
-    /// The name matches, but the call lacks this string argument, which `command` or `path` reads.
-    Lacks(&'static str),
-}
-
 impl CallPattern {
     fn named(name: Pattern) -> Self {
         Self {
@@ -130,12 +122,9 @@ impl CallPattern {
     }
 
     pub(crate) fn patterns_mut(&mut self, path: &[&str]) -> Vec<PlacedPattern<'_>> {
-        let placed = |keys: &[&str], pattern| {
+        let placed = |keys: &[&str], pattern| -> PlacedPattern<'_> {
             let path = path.iter().chain(keys).map(|key| (*key).to_owned());
-            PlacedPattern {
-                path: path.collect(),
-                pattern,
-            }
+            (path.collect(), pattern)
         };
         let fields = [
             ("name", Some(&mut self.name)),
@@ -174,7 +163,13 @@ impl CallPattern {
     }
 
     /// Compares the arguments and the result of a call whose name and position match or may match.
-    fn fit_values(&self, position: Tri, call_idx: usize, captured: &mut CapturedValues<'_>) -> Fit {
+    /// The error is a string argument that `command` or `path` reads, and that the call lacks.
+    fn fit_values(
+        &self,
+        position: Tri,
+        call_idx: usize,
+        captured: &mut CapturedValues<'_>,
+    ) -> Result<Tri, &'static str> {
         let mut fit = position;
         let args = if self.reads_shortcut() || !self.args.is_empty() {
             captured.args(call_idx)
@@ -184,7 +179,7 @@ impl CallPattern {
         for (argument, pattern) in self.shortcuts() {
             match string_argument(args, argument) {
                 Known::Value(text) => fit = fit.min(search(pattern, text, captured)),
-                Known::None => return Fit::Lacks(argument),
+                Known::None => return Err(argument),
                 Known::Unknown => fit = fit.min(Tri::Maybe),
             }
         }
@@ -203,7 +198,7 @@ impl CallPattern {
             });
         }
         let Some((argument, kind)) = no_text else {
-            return Fit::Known(self.fit_rest(fit, call_idx, captured));
+            return Ok(self.fit_rest(fit, call_idx, captured));
         };
         captured.forgetting(|captured| {
             if self.fit_rest(fit, call_idx, captured) > Tri::No {
@@ -212,7 +207,7 @@ impl CallPattern {
             }
             Tri::No
         });
-        Fit::Known(Tri::No)
+        Ok(Tri::No)
     }
 
     /// Compares the result, and the values that conditions read.
@@ -407,8 +402,8 @@ impl<'a> CallReader<'a> {
             return Tri::No;
         }
         match pattern.fit_values(position, call_idx, &mut self.captured) {
-            Fit::Known(fit) => fit,
-            Fit::Lacks(argument) => {
+            Ok(fit) => fit,
+            Err(argument) => {
                 // If the position may turn out not to match, the missing argument is not certainly
                 // an error.
                 let is_first = (self.fault.as_ref()).is_none_or(|fault| call_idx < fault.call_idx);

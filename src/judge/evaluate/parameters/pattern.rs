@@ -69,11 +69,8 @@ pub struct PatternCompiler {
     is_exhausted: bool,
 }
 
-/// A pattern, and its path below `evaluate` (keys, and positions as numbers).
-pub(crate) struct PlacedPattern<'a> {
-    pub(crate) path: Vec<String>,
-    pub(crate) pattern: &'a mut Pattern,
-}
+/// A pattern's path below `evaluate` (keys, and positions as numbers), and the pattern.
+pub(crate) type PlacedPattern<'a> = (Vec<String>, &'a mut Pattern);
 
 /// An error in a field that only the complete evaluator reveals: a pattern that does not compile,
 /// or a field that contradicts another.
@@ -127,7 +124,7 @@ impl PatternCompiler {
     ) -> Result<(), Vec<FieldError>> {
         let n_before = self.n_compiled;
         let mut errors = Vec::new();
-        for PlacedPattern { path, pattern } in patterns {
+        for (path, pattern) in patterns {
             let PatternLimits {
                 max_patterns,
                 max_compiled_size,
@@ -176,9 +173,8 @@ impl FieldError {
     /// name.
     pub(crate) fn of_key(path: &[&str], message: impl Into<String>) -> Self {
         Self {
-            path: path.iter().map(|key| (*key).to_owned()).collect(),
-            message: message.into(),
             at_key: true,
+            ..Self::new(path, message)
         }
     }
 

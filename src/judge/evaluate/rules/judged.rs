@@ -12,7 +12,7 @@ use super::templates::requirements;
 use super::total::Total;
 use crate::assemble::TurnsSeen;
 use crate::evaluate::comparison::captured::Tri;
-use crate::evaluate::comparison::order::{Concurrency, Intervals, Near};
+use crate::evaluate::comparison::order::{ANY_DISTANCE, Concurrency, Intervals};
 use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader, Calls};
 use crate::evaluate::parameters::rule::{Overlap, Rule, RuleShape, TotalOf};
 use crate::extract::Trajectory;
@@ -327,8 +327,8 @@ impl<'a> RuleJudge<'a> {
             .agreement(same, [&a, &b], own_kind, captured);
         let is_timed = !self.trajectory.from_messages;
         let near = match shape.within {
-            None => Some(Near::Any),
-            Some(within) if is_timed => Some(Near::Within(within.nanos())),
+            None => Some(ANY_DISTANCE),
+            Some(within) if is_timed => Some(within.nanos()),
             Some(_) => None,
         };
         if near.is_none() && any(&a) && any(&b) {

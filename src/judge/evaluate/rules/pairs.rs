@@ -6,7 +6,7 @@
 use super::activations::{Activation, Breach, Lack, Tally};
 use super::keys::{ReadPaths, SharedValues};
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
-use crate::evaluate::comparison::order::{Intervals, Near};
+use crate::evaluate::comparison::order::{ANY_DISTANCE, Intervals};
 use crate::evaluate::parameters::rule::Overlap;
 
 /// The requirement that a rule has on the calls of one kind: each needs a partner of the other
@@ -45,8 +45,8 @@ pub(crate) struct Pair<'p, 'v> {
     pub(crate) fits: [&'p [Tri]; 2],
     pub(crate) values: &'p ReadPaths<'v>,
     pub(crate) agreement: &'p SharedValues,
-    /// The required distance; `None` if there are no times to compare.
-    pub(crate) near: Option<Near>,
+    /// The longest distance of a partner, in nanoseconds; `None` if there are no times to compare.
+    pub(crate) near: Option<i64>,
     /// For each call, whether it has ended.
     pub(crate) ended: &'p [Tri],
     /// True if unfinished calls may still end, which can change the distance between two calls.
@@ -56,6 +56,7 @@ pub(crate) struct Pair<'p, 'v> {
 }
 
 /// The result for all calls to which a requirement applies.
+#[derive(Default)]
 pub(crate) struct Answers {
     pub(crate) tally: Tally,
     /// True if the search budget ran out.
@@ -99,13 +100,7 @@ impl Pair<'_, '_> {
         let cost = self
             .values
             .cost(self.agreement, n_compared * if is_doubtful { 3 } else { 1 });
-        let mut answers = Answers {
-            tally: Tally::default(),
-            is_exhausted: false,
-            is_open: false,
-            wants_earlier: false,
-            is_unplaced: false,
-        };
+        let mut answers = Answers::default();
         for (call, fit) in self.fits[usize::from(requirement.of_b)].iter().enumerate() {
             if *fit == Tri::No {
                 continue;
@@ -120,7 +115,7 @@ impl Pair<'_, '_> {
                 },
                 _ => now,
             };
-            let is_near_any = self.near == Some(Near::Any);
+            let is_near_any = self.near == Some(ANY_DISTANCE);
             if self.ends_may_come && self.ended[call] != Tri::Yes && !is_near_any {
                 kept = Tri::Maybe;
             }
@@ -162,7 +157,7 @@ struct Comparison<'p, 'v> {
     pair: &'p Pair<'p, 'v>,
     requirement: PairRequirement,
     intervals: &'p Intervals,
-    near: Near,
+    near: i64,
     /// True if uncertain matches count: first for partners, then for calls in between.
     counts_unknown: [bool; 2],
     partners: Vec<usize>,
@@ -185,12 +180,11 @@ impl<'p, 'v> Comparison<'p, 'v> {
         // A required partner must have ended. A forbidden partner counts even before its end,
         // unless the end may still arrive and decides whether the partner is near.
         let counts_partial =
-            requirement.is_forbidden && !(pair.ends_may_come && pair.near != Some(Near::Any));
+            requirement.is_forbidden && !(pair.ends_may_come && pair.near != Some(ANY_DISTANCE));
         let is_partner = |(call, fit): (usize, &Tri)| {
             let may_be_far = match pair.near {
                 None => true,
-                Some(Near::Any) => false,
-                Some(Near::Within(_)) => intervals.is_unplaced(call),
+                Some(nanos) => nanos != ANY_DISTANCE && intervals.is_unplaced(call),
             };
             let (fits, has_ended) = if unknown_partners {
                 (*fit > Tri::No, pair.ended[call] > Tri::No)
@@ -213,7 +207,7 @@ impl<'p, 'v> Comparison<'p, 'v> {
             pair,
             requirement,
             intervals,
-            near: pair.near.unwrap_or(Near::Any),
+            near: pair.near.unwrap_or(ANY_DISTANCE),
             counts_unknown,
             partners: (0..other.len()).filter(|call| is_partner[*call]).collect(),
             is_partner,
@@ -234,14 +228,14 @@ impl<'p, 'v> Comparison<'p, 'v> {
         }
     }
 
-    fn are_partners(&self, x: usize, y: usize, near: Near) -> bool {
+    fn are_partners(&self, x: usize, y: usize, near: i64) -> bool {
         self.is_partner[y]
             && y != x
             && self.intervals.are_near(x, y, near)
             && self.agrees(x, y, false)
     }
 
-    fn partners(&self, x: usize, near: Near) -> impl Iterator<Item = usize> {
+    fn partners(&self, x: usize, near: i64) -> impl Iterator<Item = usize> {
         let partners = self.partners.iter().copied();
         partners.filter(move |&y| self.are_partners(x, y, near))
     }
@@ -345,8 +339,8 @@ impl<'p, 'v> Comparison<'p, 'v> {
         if let Some(y) = self.not_before(x) {
             return Lack::Overlap(y);
         }
-        if self.near != Near::Any
-            && let Some(y) = self.first_after(x, self.partners(x, Near::Any))
+        if self.near != ANY_DISTANCE
+            && let Some(y) = self.first_after(x, self.partners(x, ANY_DISTANCE))
         {
             let nanos = self.intervals.gap(x, y);
             return Lack::TooFar(y, nanos.saturating_add(999_999) / 1_000_000);

@@ -158,7 +158,7 @@ impl RuleExplanation<'_> {
                 )
             }
             Breach::Total { n_calls, sum } => self.total(*n_calls, sum, &called),
-            Breach::Count { .. } | Breach::Edge { .. } => self.of_run(breach),
+            Breach::Count { .. } | Breach::Edge { .. } => String::new(),
         }
     }
 
@@ -226,28 +226,25 @@ impl RuleExplanation<'_> {
     }
 
     fn of_run(&self, breach: &Breach) -> String {
-        let a = self.rule.shape().a;
-        match (breach, self.rule) {
-            (Breach::Count { .. }, _) => self.count(breach, a),
-            (Breach::Edge { .. }, Rule::Init(_)) => {
-                self.at_edge(breach, &format!("first {}", self.place), a)
-            }
-            (Breach::Edge { .. }, _) => self.at_edge(breach, "last", a),
+        match breach {
+            Breach::Count {
+                n_made,
+                n_ended,
+                beyond,
+            } => self.count(*n_made, *n_ended, beyond),
+            Breach::Edge {
+                misfits,
+                unended,
+                beside,
+            } => self.at_edge(misfits, unended, *beside),
             _ => String::new(),
         }
     }
 
-    fn count(&self, breach: &Breach, a: &Calls) -> String {
-        let Breach::Count {
-            n_made,
-            n_ended,
-            beyond,
-        } = breach
-        else {
-            return String::new();
-        };
+    fn count(&self, n_made: usize, n_ended: usize, beyond: &[usize]) -> String {
+        let a = self.rule.shape().a;
         let (min, max) = self.rule.shape().bounds;
-        let called = called_and_ended(*n_made, *n_ended);
+        let called = called_and_ended(n_made, n_ended);
         let n_beyond = n_made.saturating_sub(max as usize);
         let beyond = self.all_called(beyond, n_beyond);
         match (self.rule, max) {
@@ -257,21 +254,18 @@ impl RuleExplanation<'_> {
             (_, 0) => format!("{beyond} were called, {a} must not be"),
             _ => format!(
                 "{a} was called {}, at most {max} allowed: {beyond} {} too many",
-                times(*n_made),
+                times(n_made),
                 if n_beyond == 1 { "is" } else { "are" }
             ),
         }
     }
 
     /// Names the first or last calls that are not the required `a`, or have not ended.
-    fn at_edge(&self, breach: &Breach, place: &str, a: &Calls) -> String {
-        let Breach::Edge {
-            misfits,
-            unended,
-            beside,
-        } = breach
-        else {
-            return String::new();
+    fn at_edge(&self, misfits: &[usize], unended: &[usize], beside: Option<usize>) -> String {
+        let a = self.rule.shape().a;
+        let place = match self.rule {
+            Rule::Init(_) => format!("first {}", self.place),
+            _ => "last".to_owned(),
         };
         let at_fault = if misfits.is_empty() { unended } else { misfits };
         let calls = self.all_called(at_fault, at_fault.len());
@@ -285,7 +279,7 @@ impl RuleExplanation<'_> {
                     (true, false) => "overlapped",
                     (false, _) => "overlap",
                 },
-                self.called(*beside),
+                self.called(beside),
                 if is_one { "it" } else { "one of them" },
             ),
             (None, true) if unended.is_empty() => format!("{calls} came {place}, expected {a}"),
