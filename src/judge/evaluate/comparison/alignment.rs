@@ -94,13 +94,7 @@ impl Alignment<'_> {
     /// Lists expected names that were never called, at most [`MAX_ENTRIES`]: "`pay` and `ship` were
     /// not called".
     fn never_called(&self) -> String {
-        let mut missing: Vec<&str> = Vec::new();
-        for name in self.expected {
-            if !self.actual.contains(name) && !missing.contains(name) {
-                missing.push(name);
-            }
-        }
-        match missing.as_slice() {
+        match absent(self.expected, self.actual).as_slice() {
             [name] => format!("{} was not called", code(name)),
             [first @ .., last] if first.len() < MAX_ENTRIES => {
                 format!("{} and {} were not called", quoted(first), code(last))
@@ -258,6 +252,17 @@ impl fmt::Display for Alignment<'_> {
     }
 }
 
+/// Returns the expected names that do not occur, each once.
+pub(crate) fn absent<'a>(expected: &[&'a str], actual: &[&str]) -> Vec<&'a str> {
+    let mut absent = Vec::new();
+    for name in expected {
+        if !actual.contains(name) && !absent.contains(name) {
+            absent.push(*name);
+        }
+    }
+    absent
+}
+
 pub(crate) fn was_called(n: usize) -> String {
     if n == 0 {
         "was never called".to_owned()
@@ -272,6 +277,14 @@ pub(crate) fn times(n: usize) -> String {
         1 => "once".to_owned(),
         2 => "twice".to_owned(),
         _ => format!("{n} times"),
+    }
+}
+
+/// Returns the text about a run in which no call was expected.
+pub(crate) fn none_expected(n_calls: usize) -> String {
+    match n_calls {
+        0 => "no tool was called, as expected".to_owned(),
+        n => format!("{} made, none expected", counted(n, "call", "calls")),
     }
 }
 

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 use text::{code, counted};
 
-use super::alignment::{times, was_called};
+use super::alignment::{none_expected, times, was_called};
 use super::arguments::{self, Agreement, ArgsDifference};
 use super::bipartite::Bipartite;
 use super::captured::{CapturedValues, Known, Tri};
@@ -284,10 +284,7 @@ impl ExpectedCalls<'_> {
     ) -> String {
         let n_expected = self.calls.len();
         if n_expected == 0 {
-            return match trajectory.tool_calls.len() {
-                0 => "no tool was called, as expected".to_owned(),
-                n => format!("{} made, none expected", counted(n, "call", "calls")),
-            };
+            return none_expected(trajectory.tool_calls.len());
         }
         let n_unmet = found.is_met.iter().filter(|is_met| !**is_met).count();
         let expected_calls = counted(n_expected, "expected call", "expected calls");

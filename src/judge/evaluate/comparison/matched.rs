@@ -50,16 +50,9 @@ pub(crate) fn alignment(
 ) -> Vec<AlignedEntry> {
     let mut partner: Vec<Option<(RowKind, usize)>> = vec![None; n_expected];
     let mut is_paired = vec![false; calls.len()];
-    let of_kind = |pairs: &[(usize, usize)], kind| -> Vec<(usize, usize, RowKind)> {
-        pairs
-            .iter()
-            .map(|&(expected, call)| (expected, call, kind))
-            .collect()
-    };
-    let all = of_kind(pairs, RowKind::Match)
-        .into_iter()
-        .chain(of_kind(substituted, RowKind::Replaced));
-    for (expected, call, kind) in all {
+    let matches = pairs.iter().map(|pair| (*pair, RowKind::Match));
+    let others = substituted.iter().map(|pair| (*pair, RowKind::Replaced));
+    for ((expected, call), kind) in matches.chain(others) {
         partner[expected] = Some((kind, call));
         is_paired[call] = true;
     }

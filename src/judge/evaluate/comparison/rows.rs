@@ -102,16 +102,12 @@ pub(crate) fn sequence(
     pairs: &[(usize, usize)],
     is_exact: bool,
 ) -> Vec<AlignmentRow> {
-    let mut is_paired = vec![false; actual.len()];
-    for (call, _) in pairs {
-        is_paired[*call] = true;
+    let (mut is_paired, mut matched) = (vec![false; actual.len()], vec![false; expected.len()]);
+    for (call, at) in pairs {
+        (is_paired[*call], matched[*at]) = (true, true);
     }
     // An unmatched expectation most likely refers to the first unpaired call of its name.
     let mut moved: Vec<Option<usize>> = vec![None; expected.len()];
-    let mut matched = vec![false; expected.len()];
-    for (_, at) in pairs {
-        matched[*at] = true;
-    }
     for (at, name) in expected.iter().enumerate().filter(|(at, _)| !matched[*at]) {
         let free = (0..actual.len()).find(|&call| !is_paired[call] && actual[call] == *name);
         if let Some(call) = free {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use text::abbreviated;
 
+use super::lcs::{self, Subsequence};
 use super::rows::AlignmentRow;
 use super::value_path::ValuePath;
 use crate::extract::Trajectory;
@@ -120,13 +121,32 @@ impl Score {
         }
     }
 
-    /// Returns the score of two orders that are too long to align. The score is open unless the
-    /// orders must be equal and certainly differ.
-    pub(crate) fn unaligned(n_expected: usize, differ: bool) -> Self {
-        let mut score = Self::between(0.0, 0.0, all_or_nothing(!differ));
-        score.missing.too_much = !differ;
-        score.n_expected = n_expected;
-        score
+    /// Scores an order by the share of the expected names in the longest common subsequence; with
+    /// `is_exact`, 1 if both orders are equal, else 0. Returns the subsequence; `None` if the orders
+    /// are too long to align. Then the score is open, unless the orders must be equal and certainly
+    /// differ.
+    pub(crate) fn of_order(
+        actual: &[u32],
+        expected: &[u32],
+        is_exact: bool,
+        cut_short: bool,
+    ) -> (Self, Option<Subsequence>) {
+        let is_equal = actual == expected;
+        let found = lcs::common_subsequence(actual, expected);
+        let n_found = found.as_ref().map_or(0, Vec::len);
+        let share = n_found as f64 / expected.len() as f64;
+        let value = if is_exact { all_or_nothing(is_equal) } else { share };
+        let differ = is_exact && !cut_short && !is_equal;
+        let mut score = match (&found, cut_short, is_exact) {
+            (None, ..) => Self::between(0.0, 0.0, all_or_nothing(!differ)),
+            (_, false, _) => Self::between(value, value, value),
+            (_, true, false) => Self::between(value, value, 1.0),
+            // Further calls can make the orders equal only if every call is matched.
+            (_, true, true) => Self::between(value, 0.0, all_or_nothing(n_found == actual.len())),
+        };
+        score.missing.too_much = found.is_none() && !differ;
+        score.n_expected = expected.len();
+        (score, found)
     }
 }
 

@@ -206,23 +206,9 @@ impl TryFrom<WrittenCriterion> for Criterion {
     }
 }
 
-fn digest(canonical: Value) -> String {
-    hex(&Sha256::digest(sorted(canonical).to_string())[..6])
-}
-
-fn sorted(value: Value) -> Value {
-    match value {
-        Value::Array(items) => items.into_iter().map(sorted).collect(),
-        Value::Object(fields) => {
-            let mut fields: Vec<(String, Value)> = fields
-                .into_iter()
-                .map(|(key, value)| (key, sorted(value)))
-                .collect();
-            fields.sort_by(|a, b| a.0.cmp(&b.0));
-            Value::Object(fields.into_iter().collect())
-        }
-        other => other,
-    }
+fn digest(mut canonical: Value) -> String {
+    canonical.sort_all_objects();
+    hex(&Sha256::digest(canonical.to_string())[..6])
 }
 
 /// A criterion as it is written: a selector of trajectories, and an expectation.

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::evaluate::parameters::limits::scalar;
 use crate::evaluate::parameters::optional::written;
 use crate::extract::{Trajectory, glob_matches};
 
@@ -125,38 +126,9 @@ impl fmt::Debug for Glob {
 
 impl<'de> Deserialize<'de> for Glob {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(GlobVisitor)
-    }
-}
-
-/// Accepts numbers and booleans as their JSON text, because YAML parses `retries: 3` as a number.
-struct GlobVisitor;
-
-impl de::Visitor<'_> for GlobVisitor {
-    type Value = Glob;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a glob such as `shop-*`")
-    }
-
-    fn visit_str<E: de::Error>(self, pattern: &str) -> Result<Glob, E> {
-        Ok(Glob(pattern.to_owned()))
-    }
-
-    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Glob, E> {
-        Ok(Glob(value.to_string()))
-    }
-
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Glob, E> {
-        Ok(Glob(value.to_string()))
-    }
-
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Glob, E> {
-        Ok(Glob(value.to_string()))
-    }
-
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Glob, E> {
-        Ok(Glob(serde_json::Value::from(value).to_string()))
+        scalar(deserializer, "a glob such as `shop-*`", |pattern| {
+            Ok(Self::from(pattern))
+        })
     }
 }
 

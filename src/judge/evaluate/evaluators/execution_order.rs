@@ -9,8 +9,8 @@ use serde_json::json;
 use text::counted;
 
 use super::{Evaluate, ToolName, names_of};
-use crate::evaluate::comparison::alignment::{Alignment, quoted};
-use crate::evaluate::comparison::lcs::{self, Subsequence, UNEXPECTED};
+use crate::evaluate::comparison::alignment::{Alignment, absent, quoted};
+use crate::evaluate::comparison::lcs::{Subsequence, UNEXPECTED};
 use crate::evaluate::comparison::rows::{self, AlignmentRow, RowKind};
 use crate::evaluate::comparison::score::{Judgement, Rendered, Score, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
@@ -120,46 +120,37 @@ impl Evaluate for ExecutionOrder {
     fn evaluate(&self, trajectory: &Trajectory, _: u64) -> (Score, Option<VisitsFound>) {
         let expected = self.expected_output.ids();
         let actual = self.expected_output.ids_of(self.actual(trajectory));
-        let pairs = match self.mode() {
-            Mode::Set => Some(Vec::new()),
-            Mode::Exact | Mode::Ordering => lcs::common_subsequence(&actual, expected),
-        };
-        let differs_for_good =
-            matches!(self.mode(), Mode::Exact) && !trajectory.cut_short && actual != expected;
-        let Some(pairs) = pairs else {
-            return (Score::unaligned(expected.len(), differs_for_good), None);
-        };
-        let share = |n: usize| n as f64 / expected.len() as f64;
-        let (value, if_cut) = match self.mode() {
-            Mode::Exact => (
-                all_or_nothing(actual == expected),
-                (0.0, all_or_nothing(pairs.len() == actual.len())),
-            ),
-            Mode::Ordering => (share(pairs.len()), (share(pairs.len()), 1.0)),
+        let (mut score, pairs) = match self.mode() {
             Mode::Set => {
-                let n_both = self.n_in_both(&actual);
-                (
-                    share(n_both),
-                    (share(n_both), share(self.expected_output.n_distinct())),
-                )
+                let share = |n: usize| n as f64 / expected.len() as f64;
+                let value = share(self.n_in_both(&actual));
+                let n_distinct = self.expected_output.n_distinct();
+                let most = if trajectory.cut_short { share(n_distinct) } else { value };
+                (Score::between(value, value, most), Some(Vec::new()))
+            }
+            mode => {
+                let is_exact = matches!(mode, Mode::Exact);
+                Score::of_order(&actual, expected, is_exact, trajectory.cut_short)
             }
         };
-        let (least, most) = match (trajectory.cut_short, self.over) {
-            (false, _) => (value, value),
-            (true, Over::Tools) => if_cut,
+        score.n_expected = expected.len();
+        let Some(pairs) = pairs else {
+            return (score, None);
+        };
+        if trajectory.cut_short && self.over == Over::Nodes {
             // A late span that encloses visits of a node merges them into one visit.
-            (true, Over::Nodes) => (0.0, 1.0),
-        };
-        let strict = |value: f64| {
-            if self.strict_mode && value < 1.0 { 0.0 } else { value }
-        };
+            (score.least, score.most) = (0.0, 1.0);
+        }
+        if self.strict_mode {
+            for value in [&mut score.value, &mut score.least, &mut score.most] {
+                *value = all_or_nothing(*value >= 1.0);
+            }
+        }
         let nodes = match self.over {
             Over::Tools => Arc::default(),
             Over::Nodes => trajectory.node_visits.clone(),
         };
         let found = VisitsFound { pairs, nodes };
-        let mut score = Score::between(strict(value), strict(least), strict(most));
-        score.n_expected = expected.len();
         (score, Some(found))
     }
 
@@ -329,12 +320,7 @@ impl ExecutionOrder {
     }
 
     fn set_text(&self, actual: &[&str]) -> String {
-        let mut absent: Vec<&str> = Vec::new();
-        for name in self.expected_output.as_slice() {
-            if !actual.contains(&name.as_str()) && !absent.contains(&name.as_str()) {
-                absent.push(name);
-            }
-        }
+        let absent = absent(&self.expected_output.to_strs(), actual);
         let n_expected = self.expected_output.ids().len();
         let n_distinct = self.expected_output.n_distinct();
         match (absent.is_empty(), n_distinct < n_expected) {

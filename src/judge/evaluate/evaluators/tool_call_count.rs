@@ -1,17 +1,17 @@
 //! The evaluator `tool_call_count`: was each tool called as often as expected?
 
-use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, json};
-use text::{code, counted};
+use text::code;
 
 use super::{Evaluate, ToolName, WatchedCalls};
-use crate::evaluate::comparison::alignment::{times, was_called};
+use crate::evaluate::comparison::alignment::{none_expected, times, was_called};
 use crate::evaluate::comparison::lcs::UNEXPECTED;
 use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
 use crate::evaluate::comparison::score::{Judgement, Rendered, Score, all_or_nothing};
@@ -178,10 +178,7 @@ impl Evaluate for ToolCallCount {
             explained.insert(name.clone(), line.into());
         }
         let text = if n_calls.is_empty() {
-            match tool_calls.len() {
-                0 => "no tool was called, as expected".to_owned(),
-                n => format!("{} made, none expected", counted(n, "call", "calls")),
-            }
+            none_expected(tool_calls.len())
         } else if broken.is_empty() {
             held.truncate(MAX_NAMED);
             format!("{}, as expected", held.join(", "))
@@ -234,7 +231,8 @@ impl ToolCallCount {
 // === Counts ===
 
 /// An operator and a number for each tool, in the order in which they were written.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, JsonSchema)]
+#[schemars(inline, with = "BTreeMap<String, (Operator, u32)>", description = "")]
 pub struct Counts {
     names: Names,
     counts: Vec<Count>,
@@ -253,7 +251,8 @@ struct Count {
     n: usize,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+#[schemars(inline, with = "String", extend("enum" = OPERATORS.map(|(word, _)| word)))]
 enum Operator {
     Equal,
     NotEqual,
@@ -429,28 +428,5 @@ impl<'de> Deserialize<'de> for Number {
         let refused =
             |range: &str, found: &str| format!("a count is a whole number{range}; found {found}");
         whole_number(deserializer, 0, refused).map(Self)
-    }
-}
-
-impl JsonSchema for Counts {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Counts".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let operators = OPERATORS.map(|(word, _)| word);
-        json_schema!({
-            "type": "object",
-            "additionalProperties": {
-                "type": "array",
-                "prefixItems": [{ "enum": operators }, { "type": "integer", "minimum": 0 }],
-                "minItems": 2,
-                "maxItems": 2,
-            },
-        })
     }
 }

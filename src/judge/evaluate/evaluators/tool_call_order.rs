@@ -7,9 +7,9 @@ use text::counted;
 
 use super::{Evaluate, ToolName, names_of};
 use crate::evaluate::comparison::alignment::{Alignment, made_in_order, quoted};
-use crate::evaluate::comparison::lcs::{self, Subsequence};
+use crate::evaluate::comparison::lcs::Subsequence;
 use crate::evaluate::comparison::rows;
-use crate::evaluate::comparison::score::{Judgement, Rendered, Score, all_or_nothing};
+use crate::evaluate::comparison::score::{Judgement, Rendered, Score};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::names::{Names, at_least_one_name};
 use crate::extract::Trajectory;
@@ -74,22 +74,7 @@ impl Evaluate for ToolCallOrder {
     fn evaluate(&self, trajectory: &Trajectory, _: u64) -> (Score, Matches) {
         let expected = &self.tool_calls_order;
         let actual = expected.ids_of(trajectory.tool_calls.iter().map(|call| &*call.name));
-        let n_expected = expected.ids().len();
-        let differs_for_good = self.strict && !trajectory.cut_short && actual != expected.ids();
-        let Some(pairs) = lcs::common_subsequence(&actual, expected.ids()) else {
-            return (Score::unaligned(n_expected, differs_for_good), None);
-        };
-        let share = pairs.len() as f64 / n_expected as f64;
-        let value = if self.strict { all_or_nothing(actual == expected.ids()) } else { share };
-        let (least, most) = match (trajectory.cut_short, self.strict) {
-            (false, _) => (value, value),
-            (true, false) => (value, 1.0),
-            // Further calls can make the orders equal only if every call is matched.
-            (true, true) => (0.0, all_or_nothing(pairs.len() == actual.len())),
-        };
-        let mut score = Score::between(value, least, most);
-        score.n_expected = n_expected;
-        (score, Some(pairs))
+        Score::of_order(&actual, expected.ids(), self.strict, trajectory.cut_short)
     }
 
     fn named_tools(&self) -> Vec<(ToolName<'_>, bool)> {

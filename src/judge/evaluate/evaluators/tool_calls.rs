@@ -424,17 +424,13 @@ impl ToolCalls {
     }
 
     fn success_text(&self) -> String {
-        let mut sentences = Vec::new();
-        if !self.required.is_empty() {
-            sentences.push("every required call was made");
-        }
-        if !self.disallowed.is_empty() {
-            sentences.push("nothing disallowed was called");
-        }
-        if !self.sequence.is_empty() {
-            sentences.push("the sequence was followed");
-        }
-        sentences.join(", ")
+        let lists = [
+            (&self.required, "every required call was made"),
+            (&self.disallowed, "nothing disallowed was called"),
+            (&self.sequence, "the sequence was followed"),
+        ];
+        let lists = lists.iter().filter(|(entries, _)| !entries.is_empty());
+        lists.map(|(_, text)| *text).collect::<Vec<_>>().join(", ")
     }
 }
 

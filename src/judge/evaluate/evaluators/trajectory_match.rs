@@ -154,6 +154,7 @@ struct Counted {
     is_unplaced: Vec<bool>,
 }
 
+#[derive(Default)]
 struct Paired {
     pairs: Pairs,
     substituted: Pairs,
@@ -294,7 +295,7 @@ impl Evaluate for TrajectoryMatch {
             alignment.push(entry);
         }
         let mut details = json!({
-            "score": score.as_str(),
+            "score": score,
             "expected": found.n_expected,
             "actual": found.n_calls,
             "alignment": alignment,
@@ -305,7 +306,10 @@ impl Evaluate for TrajectoryMatch {
         if found.fell_back {
             details["concurrency"] = json!("none");
         }
-        let value = (score.as_str(), found.value(score));
+        let value = (
+            details["score"].as_str().unwrap_or_default(),
+            found.value(score),
+        );
         let (text, offending) = words(value, found, &names, &judgement.trajectory.tool_calls);
         Rendered {
             text,
@@ -471,26 +475,18 @@ impl TrajectoryMatch {
         intervals: &Intervals,
     ) -> Option<Paired> {
         let fits = self.fits(counted, at_least);
-        let plain = |pairs: Pairs, fell_back: bool| Paired {
-            pairs,
-            substituted: Vec::new(),
-            fell_back,
-        };
+        let mut paired = Paired::default();
         if mode.score == MatchScore::Edit {
-            let (pairs, substituted) = fits.by_edits()?;
-            return Some(Paired {
-                pairs,
-                substituted,
-                fell_back: false,
-            });
+            (paired.pairs, paired.substituted) = fits.by_edits()?;
+        } else if !mode.is_in_order() {
+            paired.pairs = fits.in_any_order();
+        } else if let Some(pairs) = fits.in_best_order(intervals) {
+            paired.pairs = pairs;
+        } else {
+            paired.pairs = fits.in_list_order()?;
+            paired.fell_back = true;
         }
-        if !mode.is_in_order() {
-            return Some(plain(fits.in_any_order(), false));
-        }
-        match fits.in_best_order(intervals) {
-            Some(pairs) => Some(plain(pairs, false)),
-            None => Some(plain(fits.in_list_order()?, true)),
-        }
+        Some(paired)
     }
 
     /// Returns the calls that match each expected call with at least this certainty. A call with an

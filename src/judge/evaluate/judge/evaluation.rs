@@ -16,7 +16,7 @@ use crate::evaluate::comparison::score::{
     EvaluationError, Explain, Judgement, Missing, PathsSeen, ReadBy, Rendered, UnusableValue,
     Verdict,
 };
-use crate::evaluate::criterion::{Applied, Criterion, CriterionSeverity, InvalidCriterion, Scope};
+use crate::evaluate::criterion::{Criterion, CriterionSeverity, InvalidCriterion, Scope};
 use crate::evaluate::evaluators::Evidence;
 use crate::extract::{Subject, Trajectory};
 
@@ -405,15 +405,6 @@ impl JudgedBy {
         match self {
             Self::Criterion(criterion) => criterion.revision(),
             Self::Invalid(invalid) => invalid.revision(),
-        }
-    }
-}
-
-impl From<Applied> for JudgedBy {
-    fn from(applied: Applied) -> Self {
-        match applied {
-            Ok(criterion) => Self::Criterion(criterion),
-            Err(invalid) => Self::Invalid(invalid),
         }
     }
 }

@@ -282,14 +282,11 @@ fn unreadable(
 /// Removes a text value from a serde error, because the error may quote a private argument. Names
 /// of fields and evaluators are not private.
 fn without_values(message: &str) -> String {
-    for (start, word) in [
-        ("invalid type: string \"", "a string"),
-        ("invalid value: string \"", "a string"),
-    ] {
+    for start in ["invalid type: string \"", "invalid value: string \""] {
         if let Some(rest) = message.strip_prefix(start)
             && let Some((_, expected)) = rest.rsplit_once("\", expected")
         {
-            return format!("invalid type: {word}, expected{expected}");
+            return format!("invalid type: a string, expected{expected}");
         }
     }
     truncated(message, 4 * MAX_SHOWN).to_owned()

@@ -584,7 +584,8 @@ fn entry_schema(
     }
     let definitions = generator.definitions_mut();
     definitions.insert(name.to_owned(), as_map.to_value());
-    let as_map = Schema::new_ref(format!("#/$defs/{name}"));
+    let path = &generator.settings().definitions_path;
+    let as_map = Schema::new_ref(format!("#{path}/{name}"));
     json_schema!({ "anyOf": [generator.subschema_for::<Pattern>(), as_map] })
 }
 

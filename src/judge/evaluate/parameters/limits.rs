@@ -127,41 +127,58 @@ impl fmt::Display for Period {
 
 impl<'de> Deserialize<'de> for Period {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct PeriodVisitor;
-        fn refused<E: de::Error>(found: impl fmt::Display) -> E {
-            E::custom(format_args!(
-                "`{found}` is not a duration above zero: write a whole number with a unit, such as \
-                 `500ms`, `2s`, `15m` or `1h`"
-            ))
-        }
-        impl Visitor<'_> for PeriodVisitor {
-            type Value = Period;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a duration such as `500ms`, `2s`, `15m` or `1h`")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Period, E> {
-                duration_from(text)
-                    .filter(|duration| !duration.is_zero())
-                    .map(Period)
-                    .ok_or_else(|| refused(text))
-            }
-
-            fn visit_u64<E: de::Error>(self, n: u64) -> Result<Period, E> {
-                Err(refused(n))
-            }
-
-            fn visit_i64<E: de::Error>(self, n: i64) -> Result<Period, E> {
-                Err(refused(n))
-            }
-
-            fn visit_f64<E: de::Error>(self, n: f64) -> Result<Period, E> {
-                Err(refused(n))
-            }
-        }
-        deserializer.deserialize_any(PeriodVisitor)
+        scalar(
+            deserializer,
+            "a duration such as `500ms`, `2s`, `15m` or `1h`",
+            |text| {
+                let duration = duration_from(text).filter(|duration| !duration.is_zero());
+                duration.map(Self).ok_or_else(|| {
+                    format!(
+                        "`{text}` is not a duration above zero: write a whole number with a unit, \
+                         such as `500ms`, `2s`, `15m` or `1h`"
+                    )
+                })
+            },
+        )
     }
+}
+
+/// Parses a text. Also accepts numbers and booleans as their JSON text, because YAML reads
+/// `retries: 3` as a number.
+pub(crate) fn scalar<'de, D: Deserializer<'de>, T>(
+    deserializer: D,
+    expected: &'static str,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<T, D::Error> {
+    struct ScalarVisitor<P>(&'static str, P);
+    impl<T, P: FnOnce(&str) -> Result<T, String>> Visitor<'_> for ScalarVisitor<P> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+            (self.1)(text).map_err(E::custom)
+        }
+
+        fn visit_bool<E: de::Error>(self, value: bool) -> Result<T, E> {
+            self.visit_str(&value.to_string())
+        }
+
+        fn visit_i64<E: de::Error>(self, value: i64) -> Result<T, E> {
+            self.visit_str(&value.to_string())
+        }
+
+        fn visit_u64<E: de::Error>(self, value: u64) -> Result<T, E> {
+            self.visit_str(&value.to_string())
+        }
+
+        fn visit_f64<E: de::Error>(self, value: f64) -> Result<T, E> {
+            self.visit_str(&serde_json::Value::from(value).to_string())
+        }
+    }
+    deserializer.deserialize_any(ScalarVisitor(expected, parse))
 }
 
 impl Serialize for Period {

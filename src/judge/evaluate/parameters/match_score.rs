@@ -146,21 +146,6 @@ impl MatchScore {
         )
     }
 
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Exact => "exact",
-            Self::InOrder => "in_order",
-            Self::AnyOrder => "any_order",
-            Self::Subset => "subset",
-            Self::Superset => "superset",
-            Self::Precision => "precision",
-            Self::Recall => "recall",
-            Self::F1 => "f1",
-            Self::LcsRatio => "lcs_ratio",
-            Self::Edit => "edit",
-        }
-    }
-
     /// Returns the score of `matched` pairs, for `n` expected calls and `m` calls made.
     pub(crate) fn value(self, matched: usize, n: usize, m: usize) -> f64 {
         if self.is_graded() && (n == 0 || m == 0) {

@@ -1,7 +1,5 @@
 //! A list of tool names. Parsing interns the names so that judging compares small integers.
 
-use std::fmt;
-
 use hashbrown::HashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
@@ -9,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error};
 use crate::evaluate::comparison::lcs::UNEXPECTED;
 
 /// Expected names, in order.
-#[derive(Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(from = "Vec<String>", into = "Vec<String>")]
 #[schemars(inline)]
 pub struct Names {
@@ -59,18 +57,6 @@ impl From<Vec<String>> for Names {
             ids.push(*index.entry_ref(name.as_str()).or_insert(next));
         }
         Self { names, ids, index }
-    }
-}
-
-impl PartialEq for Names {
-    fn eq(&self, other: &Self) -> bool {
-        self.names == other.names
-    }
-}
-
-impl fmt::Debug for Names {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.names.fmt(f)
     }
 }
 

@@ -428,18 +428,11 @@ impl<'a> EffortLook<'a> {
         let untimed = calls.iter().any(|call| call.untimed);
         let (start, end) = match &self.trajectory.subject {
             Some(subject) => (subject.start_unix_nanos, subject.end_unix_nanos),
-            None => (
-                calls
-                    .iter()
-                    .map(|call| call.start_unix_nanos)
-                    .min()
-                    .unwrap_or(0),
-                calls
-                    .iter()
-                    .map(|call| call.end_unix_nanos)
-                    .max()
-                    .unwrap_or(0),
-            ),
+            None => {
+                let starts = calls.iter().map(|call| call.start_unix_nanos);
+                let ends = calls.iter().map(|call| call.end_unix_nanos);
+                (starts.min().unwrap_or(0), ends.max().unwrap_or(0))
+            }
         };
         // Calls read from log records have no enclosing span.
         let is_known = if self.trajectory.subject.is_some() {

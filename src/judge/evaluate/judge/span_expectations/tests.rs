@@ -194,8 +194,11 @@ fn equal_expectations_in_other_spelling_do_not_conflict() {
 
 #[test]
 fn it_carries_a_revision_of_the_expectation() {
-    let own = |text: &str| read(&[], &[text]).own.unwrap();
-    let revision = |text: &str| JudgedBy::from(own(text)).revision().to_owned();
+    let own = |text: &str| match read(&[], &[text]).own.unwrap() {
+        Ok(criterion) => JudgedBy::Criterion(criterion),
+        Err(invalid) => JudgedBy::Invalid(invalid),
+    };
+    let revision = |text: &str| own(text).revision().to_owned();
     let order = revision(r#"{"tool_call_order": {"tool_calls_order": ["a"]}}"#);
     assert_eq!(
         order,
@@ -207,7 +210,7 @@ fn it_carries_a_revision_of_the_expectation() {
     );
     assert_ne!(revision("{"), revision("{{"));
     assert_eq!(
-        JudgedBy::from(own(r#"{"execution_order": {"expected_output": ["a"]}}"#)).threshold(),
+        own(r#"{"execution_order": {"expected_output": ["a"]}}"#).threshold(),
         1.0,
         "whatever its evaluator's default"
     );
