@@ -157,8 +157,8 @@ impl Alignment<'_> {
         }
     }
 
-    /// Lists both sequences as one: each name with "+" if it was called, but not expected here, with
-    /// "-" if it was expected, but not called here, and without a mark if both.
+    /// Lists both sequences as one: each name with "+" if it was called, but not expected here,
+    /// with "-" if it was expected, but not called here, and without a mark if both.
     fn entries(&self) -> Vec<(&'static str, &str)> {
         let mut entries =
             Vec::with_capacity(self.actual.len() + self.expected.len() - self.pairs.len());

@@ -12,7 +12,8 @@ const MAX_KEPT: usize = 10_000;
 /// Maximum number of entries that a text shows.
 const MAX_SHOWN: usize = 16;
 
-/// One entry of an alignment: `Match`, `Missing`, `Extra`, `Moved` or `Replaced`; an expected call, a call (an index in the trajectory), or both.
+/// One entry of an alignment: `Match`, `Missing`, `Extra`, `Moved` or `Replaced`, and an expected
+/// call, a call (an index in the trajectory), or both.
 pub(crate) type AlignedEntry = (RowKind, Option<usize>, Option<usize>);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]

@@ -122,9 +122,9 @@ impl Score {
     }
 
     /// Scores an order by the share of the expected names in the longest common subsequence; with
-    /// `is_exact`, 1 if both orders are equal, else 0. Returns the subsequence; `None` if the orders
-    /// are too long to align. Then the score is open, unless the orders must be equal and certainly
-    /// differ.
+    /// `is_exact`, 1 if both orders are equal, else 0. Returns the subsequence; `None` if the
+    /// orders are too long to align. Then the score is open, unless the orders must be equal and
+    /// certainly differ.
     pub(crate) fn of_order(
         actual: &[u32],
         expected: &[u32],

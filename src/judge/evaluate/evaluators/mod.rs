@@ -330,8 +330,8 @@ pub(super) trait Evaluate {
         Err(format!("{name} cannot be: later calls change its score"))
     }
 
-    /// Returns the tools that the parameters name, and whether calls of each are expected, rather than
-    /// forbidden or allowed. A tool that no run ever calls is probably misspelt.
+    /// Returns the tools that the parameters name, and whether calls of each are expected, rather
+    /// than forbidden or allowed. A tool that no run ever calls is probably misspelt.
     fn named_tools(&self) -> Vec<(ToolName<'_>, bool)>;
 
     /// Returns the paths that the evaluator follows, in the order of the parameters.

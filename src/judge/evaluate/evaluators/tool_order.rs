@@ -90,7 +90,8 @@ read_with_hints!(ExpectedTool);
 pub(in crate::evaluate) struct OrderFound {
     /// True if all expected calls were found; with `exact_match`, there is no other call.
     is_whole: bool,
-    /// Index pairs (call, expected) of the earliest calls that certainly match; empty if `is_whole`.
+    /// Index pairs (call, expected) of the earliest calls that certainly match; empty if
+    /// `is_whole`.
     pairs: Vec<(usize, usize)>,
     /// The call that has the name of the first missing call, but other arguments. With
     /// `exact_match` only if all names match.

@@ -51,9 +51,12 @@ pub enum Preset {
     AzurePrecision,
     AzureRecall,
     AzureF1,
-    PydanticExact,
-    PydanticInOrder,
-    PydanticAnyOrder,
+    #[serde(rename = "pydantic_exact")]
+    ExactWithoutFailed,
+    #[serde(rename = "pydantic_in_order")]
+    InOrderWithoutFailed,
+    #[serde(rename = "pydantic_any_order")]
+    AnyOrderWithoutFailed,
     AdkExact,
     AdkInOrder,
     AdkAnyOrder,
@@ -109,9 +112,9 @@ impl Preset {
             Self::AzurePrecision => plain(MatchScore::Precision),
             Self::AzureRecall => plain(MatchScore::Recall),
             Self::AzureF1 => plain(MatchScore::F1),
-            Self::PydanticExact => without_failed(MatchScore::Exact, false),
-            Self::PydanticInOrder => without_failed(MatchScore::F1, true),
-            Self::PydanticAnyOrder => without_failed(MatchScore::F1, false),
+            Self::ExactWithoutFailed => without_failed(MatchScore::Exact, false),
+            Self::InOrderWithoutFailed => without_failed(MatchScore::F1, true),
+            Self::AnyOrderWithoutFailed => without_failed(MatchScore::F1, false),
             Self::AdkExact => exact_args(MatchScore::Exact),
             Self::AdkInOrder => exact_args(MatchScore::InOrder),
             Self::AdkAnyOrder | Self::AgentevalsSuperset => exact_args(MatchScore::Superset),
