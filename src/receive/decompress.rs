@@ -37,18 +37,12 @@ impl Encoding {
         let Some(header) = header else {
             return Ok(Self::Identity);
         };
-        let named = |name: &str| {
-            header
-                .as_bytes()
-                .trim_ascii()
-                .eq_ignore_ascii_case(name.as_bytes())
-        };
-        match () {
-            () if named("identity") || named("") => Ok(Self::Identity),
-            () if named("gzip") || named("x-gzip") => Ok(Self::Gzip),
-            () if named("zstd") => Ok(Self::Zstd),
-            () if named("deflate") => Ok(Self::Deflate),
-            () => {
+        match &header.as_bytes().trim_ascii().to_ascii_lowercase()[..] {
+            b"identity" | b"" => Ok(Self::Identity),
+            b"gzip" | b"x-gzip" => Ok(Self::Gzip),
+            b"zstd" => Ok(Self::Zstd),
+            b"deflate" => Ok(Self::Deflate),
+            _ => {
                 let name = String::from_utf8_lossy(header.as_bytes());
                 Err(RequestError::Unsupported(format!(
                     "cannot read the encoding `{name}`; send gzip, zstd, deflate or identity"
