@@ -91,7 +91,6 @@ impl Judged {
         let evaluations = mem::take(self).evaluations.into_iter();
         self.evaluations = evaluations.filter(is_kept).collect();
     }
-
 }
 
 impl JudgementSink for Judged {
