@@ -245,11 +245,10 @@ impl Evaluate for ToolCalls {
                     1 => " is".to_owned(),
                     n => format!(" and {} more are", n - 1),
                 };
-                let pattern = entry;
                 let mut of_call = ShownValues::default();
-                pattern.show_values(first, judgement, &mut of_call);
+                entry.show_values(first, judgement, &mut of_call);
                 sentences.push(format!(
-                    "{}{are} disallowed by {pattern}{}",
+                    "{}{are} disallowed by {entry}{}",
                     judgement.trajectory.called(first),
                     of_call.text(" (", ")")
                 ));
@@ -380,16 +379,15 @@ impl ToolCalls {
         let mut look = Look::new(trajectory, MAX_SEARCH_FOR_ROWS);
         let mut rows = Vec::new();
         for (entry, found) in self.required.iter().zip(&found.required) {
-            let pattern = entry;
             let kind = match found.holds {
                 Tri::Yes => RowKind::Match,
                 Tri::Maybe => RowKind::Open,
                 Tri::No => RowKind::Missing,
             };
-            let row = AlignmentRow::new(kind).expecting(pattern.to_string());
-            let row = row.of(look.fitting(pattern));
+            let row = AlignmentRow::new(kind).expecting(entry.to_string());
+            let row = row.of(look.fitting(entry));
             rows.push(match found.holds {
-                Tri::No => row.noting(unsatisfied(pattern, found, &ShownValues::default())),
+                Tri::No => row.noting(unsatisfied(entry, found, &ShownValues::default())),
                 Tri::Maybe | Tri::Yes => row,
             });
         }
@@ -399,7 +397,7 @@ impl ToolCalls {
                 Tri::Maybe => RowKind::Open,
                 Tri::No => RowKind::Match,
             };
-            let row = AlignmentRow::new(kind).expecting(format!("never {}", entry));
+            let row = AlignmentRow::new(kind).expecting(format!("never {entry}"));
             rows.push(row.of(look.disallowed(entry).0));
         }
         let in_order = match found.sequence {
@@ -438,8 +436,8 @@ impl ToolCalls {
 fn unsatisfied(pattern: &CallPattern, found: &EntryFound, values: &ShownValues) -> String {
     let place = match (pattern.is_final, pattern.at_step, pattern.before_step) {
         (true, _, _) => " as the last call".to_owned(),
-        (_, Some(step), _) => format!(" at step {}", step),
-        (_, _, Some(step)) => format!(" before step {}", step),
+        (_, Some(step), _) => format!(" at step {step}"),
+        (_, _, Some(step)) => format!(" before step {step}"),
         _ => String::new(),
     };
     match (found.n_calls, found.n_named) {
