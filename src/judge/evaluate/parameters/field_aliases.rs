@@ -56,6 +56,19 @@ fn refused_operator(word: &str, fields: &[&str]) -> Option<String> {
     })
 }
 
+/// Returns the error for a word that is not one of the fields.
+fn refused_field<E: de::Error>(word: &str, fields: &'static [&'static str]) -> E {
+    let mut meant = WRONG_WORDS.spelled.get(word).into_iter().flatten();
+    if let Some(field) = meant.find(|field| fields.contains(&field.as_str())) {
+        return E::custom(format_args!("`{word}` is spelled `{field}` here"));
+    }
+    let elsewhere = WRONG_WORDS.elsewhere.get(word).cloned();
+    let refused = elsewhere
+        .or_else(|| refused_operator(word, fields))
+        .or_else(|| refused_count(word, fields));
+    refused.map_or_else(|| E::unknown_field(word, fields), E::custom)
+}
+
 /// The templates that forbid a relation of two kinds of calls.
 const BANS: [&str; 3] = ["not_coexistence", "not_succession", "not_chain_succession"];
 const BANS_REMEDY: &str = "rules that forbid something are `absence`, `not_coexistence`, \
@@ -127,8 +140,9 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Hinted<D> {
         visitor: V,
     ) -> Result<V::Value, D::Error> {
         let fields = self.fields.unwrap_or(fields);
+        let words = Words::Fields(fields);
         self.deserializer
-            .deserialize_struct(name, fields, Fields { visitor, fields })
+            .deserialize_struct(name, fields, Hints { visitor, words })
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -137,9 +151,9 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Hinted<D> {
         templates: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let fields = templates;
+        let words = Words::Templates;
         self.deserializer
-            .deserialize_enum(name, templates, Fields { visitor, fields })
+            .deserialize_enum(name, templates, Hints { visitor, words })
     }
 
     forward_to_deserialize_any! {
@@ -148,22 +162,31 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Hinted<D> {
     }
 }
 
-/// A visitor of a struct, or of the templates. It accepts no list of values without names, which
-/// would be unreadable.
-struct Fields<V> {
-    visitor: V,
-    fields: &'static [&'static str],
+/// The words that the keys of a map can be.
+#[derive(Clone, Copy)]
+enum Words {
+    /// The fields of a struct.
+    Fields(&'static [&'static str]),
+    /// The templates of a rule.
+    Templates,
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Fields<V> {
+/// A visitor of a struct, or of the templates. It accepts no list of values without names, which
+/// would be unreadable.
+struct Hints<V> {
+    visitor: V,
+    words: Words,
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Hints<V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if are_templates(self.fields) {
+        let Words::Fields(fields) = self.words else {
             return f.write_str("a rule such as `precedence: { a: \"^read$\", b: \"^write$\" }`");
-        }
+        };
         f.write_str("a map with ")?;
-        for (at, field) in self.fields.iter().enumerate() {
+        for (at, field) in fields.iter().enumerate() {
             write!(f, "{}`{field}`", if at == 0 { "" } else { ", " })?;
         }
         Ok(())
@@ -172,26 +195,22 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Fields<V> {
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
         self.visitor.visit_map(HintedMap {
             map,
-            fields: self.fields,
+            words: self.words,
         })
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<V::Value, A::Error> {
         self.visitor.visit_enum(HintedMap {
             map: data,
-            fields: self.fields,
+            words: self.words,
         })
     }
-}
-
-fn are_templates(fields: &[&str]) -> bool {
-    fields.contains(&"precedence")
 }
 
 /// The access to a map, or to the template of a rule.
 struct HintedMap<A> {
     map: A,
-    fields: &'static [&'static str],
+    words: Words,
 }
 
 impl<'de, A: MapAccess<'de>> MapAccess<'de> for HintedMap<A> {
@@ -203,7 +222,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for HintedMap<A> {
     ) -> Result<Option<K::Value>, A::Error> {
         self.map.next_key_seed(Key {
             seed,
-            fields: self.fields,
+            words: self.words,
         })
     }
 
@@ -226,7 +245,7 @@ impl<'de, A: EnumAccess<'de>> EnumAccess<'de> for HintedMap<A> {
     ) -> Result<(S::Value, A::Variant), A::Error> {
         self.map.variant_seed(Key {
             seed,
-            fields: self.fields,
+            words: self.words,
         })
     }
 }
@@ -235,7 +254,7 @@ impl<'de, A: EnumAccess<'de>> EnumAccess<'de> for HintedMap<A> {
 /// key's position.
 struct Key<K> {
     seed: K,
-    fields: &'static [&'static str],
+    words: Words,
 }
 
 impl<'de, K: DeserializeSeed<'de>> DeserializeSeed<'de> for Key<K> {
@@ -250,27 +269,21 @@ impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for Key<K> {
     type Value = K::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if are_templates(self.fields) { "a template's name" } else { "a field's name" })
+        f.write_str(match self.words {
+            Words::Fields(_) => "a field's name",
+            Words::Templates => "a template's name",
+        })
     }
 
     fn visit_str<E: de::Error>(self, key: &str) -> Result<K::Value, E> {
-        if are_templates(self.fields) {
-            if let Some(message) = refused_template(key) {
-                return Err(E::custom(message));
+        match self.words {
+            Words::Fields(fields) if fields.contains(&key) => {}
+            Words::Fields(fields) => return Err(refused_field(key, fields)),
+            Words::Templates => {
+                if let Some(message) = refused_template(key) {
+                    return Err(E::custom(message));
+                }
             }
-        } else if !self.fields.contains(&key) {
-            let mut meant = WRONG_WORDS.spelled.get(key).into_iter().flatten();
-            if let Some(field) = meant.find(|field| self.fields.contains(&field.as_str())) {
-                return Err(E::custom(format_args!("`{key}` is spelled `{field}` here")));
-            }
-            if let Some(message) = WRONG_WORDS.elsewhere.get(key) {
-                return Err(E::custom(message));
-            }
-            let refused = refused_operator(key, self.fields);
-            if let Some(message) = refused.or_else(|| refused_count(key, self.fields)) {
-                return Err(E::custom(message));
-            }
-            return Err(E::unknown_field(key, self.fields));
         }
         self.seed.deserialize(de::value::StrDeserializer::new(key))
     }
